@@ -1,0 +1,126 @@
+"""The files that clients send to the server: perturbed reports, and the header that says what they are.
+
+A report holds no user id, no time finer than its period, and has the same size for every user of a
+collection. The header (file metadata in Parquet and Avro) carries the fingerprint of the collection, so
+that the server can refuse reports that were made under another definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..errors import InputError
+
+__all__ = ["FORMAT_VERSION", "FileHeader", "report_schema"]
+
+#: Version of the layout of report, counts and estimates files.
+FORMAT_VERSION = "1"
+
+_PREFIX = "ldp_beam."
+_TYPES = {"int8": pa.int8(), "int32": pa.int32(), "int64": pa.int64(), "uint32": pa.uint32(), "uint64": pa.uint64()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileHeader:
+    """What a file of reports, counts or estimates says of itself, as file metadata.
+
+    Attributes:
+        kind: "reports", "counts" or "estimates".
+        collection: name in the collection definition.
+        mechanism: name of the mechanism.
+        fingerprint: SHA-256 (hex) of the client-side fields of the definition.
+        period: what the user named the period of this collection; empty where nothing was named.
+        private: False where the randomness came from a number (`--seed`): such data protect nobody.
+    """
+
+    kind: str
+    collection: str
+    mechanism: str
+    fingerprint: str
+    period: str = ""
+    private: bool = True
+
+    def metadata(self) -> dict[str, str]:
+        """File metadata, as text to text."""
+        fields = {
+            "kind": self.kind,
+            "format": FORMAT_VERSION,
+            "collection": self.collection,
+            "mechanism": self.mechanism,
+            "fingerprint": self.fingerprint,
+            "period": self.period,
+            "randomness": "secret" if self.private else "seed: not private",
+        }
+        return {_PREFIX + name: value for name, value in fields.items()}
+
+    @classmethod
+    def read(cls, metadata: Mapping[bytes | str, bytes | str] | None, path: str) -> FileHeader:
+        """Read the header of the file at `path` from its metadata.
+
+        Raises:
+            InputError: The file was not written by ldp-beam, or by a version with another layout.
+        """
+        text = {_text(k): _text(v) for k, v in (metadata or {}).items()}
+        found = {k.removeprefix(_PREFIX): v for k, v in text.items() if k.startswith(_PREFIX)}
+        missing = {"kind", "format", "collection", "mechanism", "fingerprint"} - found.keys()
+        if missing:
+            raise InputError(
+                f"{path} holds no header of ldp-beam (missing: {', '.join(sorted(missing))}), so nothing says "
+                "under which collection definition it was made. Give files that `ldp-beam perturb`, "
+                "`collect --keep-reports` or `aggregate` wrote."
+            )
+        if found["format"] != FORMAT_VERSION:
+            raise InputError(
+                f"{path} has layout version {found['format']}; this ldp-beam reads version {FORMAT_VERSION}."
+            )
+        return cls(
+            kind=found["kind"],
+            collection=found["collection"],
+            mechanism=found["mechanism"],
+            fingerprint=found["fingerprint"],
+            period=found.get("period", ""),
+            private=found.get("randomness", "secret") == "secret",
+        )
+
+    def require(self, *, kind: str, fingerprint: str, path: str) -> None:
+        """Refuse a file of another kind or of another collection definition.
+
+        Raises:
+            InputError: The kind or the fingerprint differs.
+        """
+        if self.kind != kind:
+            raise InputError(f"{path} holds {self.kind}, not {kind}.")
+        if self.fingerprint != fingerprint:
+            raise InputError(
+                f"{path} was made under another collection definition: its fingerprint is "
+                f"{self.fingerprint[:16]}… (collection {self.collection!r}, mechanism {self.mechanism!r}), the given "
+                f"definition has {fingerprint[:16]}…. Give the definition that the clients used; counts of "
+                "different definitions are never added."
+            )
+
+
+def report_schema(layout: Iterable[tuple[str, str, int]], header: FileHeader | None = None) -> pa.Schema:
+    """Arrow schema of report batches and files.
+
+    Args:
+        layout: (name, NumPy dtype name, width) of each report array; uint8 arrays with a width are planes
+            of bytes, everything else is a scalar column.
+        header: metadata to attach.
+    """
+    fields = [pa.field(name, _arrow_type(dtype, width), nullable=False) for name, dtype, width in layout]
+    return pa.schema(fields, metadata=None if header is None else dict(header.metadata()))
+
+
+def _arrow_type(dtype: str, width: int) -> pa.DataType:
+    if dtype == "uint8" and width:
+        return pa.binary(width)
+    if width == 0 and dtype in _TYPES:
+        return _TYPES[dtype]
+    raise TypeError(f"a report array of {width} {dtype} has no file type")
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

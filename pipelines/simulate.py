@@ -1,0 +1,363 @@
+"""Write the records of a synthetic population to one file, for trials and tests.
+
+The file has one of the two layouts of records: *nested* (one row a user with a list of items) or *pairs* (one
+row a user and key). It appears complete or not at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ..errors import InputError
+from ..mechanisms.populations import Pairs, Population, Truth
+
+__all__ = ["Layout", "UserIds", "collection_text", "record_batches", "simulate"]
+
+Layout = Literal["nested", "pairs"]
+UserIds = Literal["text", "integer"]
+
+#: Users of one Parquet row group: a few million bytes, so that a reader's memory stays small.
+ROW_GROUP_USERS = 1 << 16
+_SUFFIXES = (".parquet", ".avro", ".csv", ".csv.gz")
+
+_ITEM = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.float64())])
+
+
+def simulate(
+    population: Population,
+    users: int,
+    output: str | Path,
+    *,
+    layout: Layout | None = None,
+    user_ids: UserIds = "text",
+    value_range: tuple[float, float] = (-1.0, 1.0),
+    truth: str | Path | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write the records of `users` people of a population, and on request the true figures.
+
+    Args:
+        population: who the people are.
+        users: how many; a user with no pair is written too.
+        output: a file that ends in .parquet, .avro, .csv or .csv.gz.
+        layout: "nested" (the default, except in CSV, which cannot nest) or "pairs".
+        user_ids: "text" (user-000001) or "integer".
+        value_range: raw units to which the values of [-1, 1] are mapped.
+        truth: a CSV file to write with key, frequency and mean in raw units.
+        overwrite: whether files that exist may be replaced.
+
+    Returns:
+        What was written: path, layout, users, rows, pairs and the path of the truth, if any.
+
+    Raises:
+        InputError: for an ending, a size or a range that cannot be, or an output that exists.
+    """
+    path, layout = _checked_output(output, layout, users, value_range)
+    truth_path = None if truth is None else Path(truth)
+    if truth_path is not None and truth_path.resolve() == path.resolve():
+        raise InputError(f"{path} cannot hold both the records and the truth; name two files.")
+    for target in filter(None, (path, truth_path)):
+        _refuse_existing(target, overwrite)
+    writer = _Writer(path, layout, user_ids)
+    known = Truth(keys=population.keys)
+    batches = record_batches(
+        population, users, layout=layout, user_ids=user_ids, value_range=value_range, truth=known
+    )
+    with _appearing(path) as partial:
+        rows = writer.write(partial, batches)
+    if truth_path is not None:
+        with _appearing(truth_path) as partial:
+            _write_truth(partial, known, value_range)
+    return {
+        "path": str(path),
+        "layout": layout,
+        "population": population.name,
+        "seed": population.seed,
+        "keys": population.keys,
+        "users": users,
+        "rows": rows,
+        "pairs": int(known.holders.sum()),
+        "truth": None if truth_path is None else str(truth_path),
+    }
+
+
+def record_batches(
+    population: Population,
+    users: int,
+    *,
+    layout: Layout = "nested",
+    user_ids: UserIds = "text",
+    value_range: tuple[float, float] = (-1.0, 1.0),
+    truth: Truth | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a population's records as Arrow batches, and add them to `truth` where it is given."""
+    labels = pa.array([str(k) for k in range(population.keys)], pa.string())
+    first = 0
+    for pairs in population.batches(users):
+        if truth is not None:
+            truth.add(pairs)
+        n = len(pairs.offsets) - 1
+        ids = _user_ids(first, n, users, user_ids)
+        yield (
+            _nested(ids, pairs, labels, value_range)
+            if layout == "nested"
+            else _pairs(ids, pairs, labels, value_range)
+        )
+        first += n
+
+
+def collection_text(
+    population: Population,
+    *,
+    name: str,
+    mechanism: str,
+    epsilon: str,
+    padding: int | None = None,
+    value_range: tuple[float, float] = (-1.0, 1.0),
+) -> str:
+    """Return the text of a collection definition (TOML) that fits the records of a population.
+
+    Args:
+        population: whose records; gives the keys and, unless told otherwise, the padding.
+        name: name of the collection.
+        mechanism: its mechanism, for example "pckv-grr".
+        epsilon: its privacy budget, as decimal text.
+        padding: padding length; a user's number of pairs by default.
+        value_range: raw units of the values.
+    """
+    low, high = value_range
+    return (
+        f"name      = {json.dumps(name)}\n"
+        f"mechanism = {json.dumps(mechanism)}\n"
+        f"epsilon   = {epsilon}\n"
+        f"padding   = {population.pairs if padding is None else padding}\n\n"
+        f"[keys]\ncount = {population.keys}\n\n"
+        f"[values]\nrange = [{low!r}, {high!r}]\n"
+    )
+
+
+# -- checks ---------------------------------------------------------------------------------------------
+
+
+def _checked_output(
+    output: str | Path, layout: Layout | None, users: int, value_range: tuple[float, float]
+) -> tuple[Path, Layout]:
+    path = Path(output)
+    suffix = _suffix(path)
+    if users < 1:
+        raise InputError(f"A simulation needs at least one user, not {users}.")
+    low, high = value_range
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise InputError(
+            f"The value range must run from a lower to a higher finite number, not {low} to {high}."
+        )
+    if suffix.startswith(".csv") and layout == "nested":
+        raise InputError(
+            f"{path}: CSV cannot hold nested records; use layout 'pairs', or a .parquet or .avro file."
+        )
+    if layout not in (None, "nested", "pairs"):
+        raise InputError(f"The layout of records is 'nested' or 'pairs', not {layout!r}.")
+    return path, layout or ("pairs" if suffix.startswith(".csv") else "nested")
+
+
+def _suffix(path: Path) -> str:
+    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
+        if path.name.endswith(suffix) and path.name != suffix:
+            return suffix
+    raise InputError(f"{path}: the name of an output ends in one of {', '.join(_SUFFIXES)}.")
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file.")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists already; choose another name, or allow it to be overwritten.")
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """Give a temporary file beside `path`, and let it take that name only if all went well."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The process's mask; a temporary file is made private, its final name follows the mask."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# -- Arrow ----------------------------------------------------------------------------------------------
+
+
+def _user_ids(first: int, n: int, users: int, kind: UserIds) -> pa.Array:
+    """Ids of the users first to first + n: integers, or text of one width so that they sort."""
+    numbers = np.arange(first, first + n, dtype=np.int64)
+    if kind == "integer":
+        return pa.array(numbers)
+    digits = max(6, len(str(users - 1)))
+    prefix = np.frombuffer(b"user-", np.uint8)
+    width = len(prefix) + digits
+    text = np.empty((n, width), np.uint8)
+    text[:, : len(prefix)] = prefix
+    for place in range(width - 1, len(prefix) - 1, -1):
+        numbers, digit = np.divmod(numbers, 10)
+        text[:, place] = digit + ord("0")
+    offsets = np.arange(0, (n + 1) * width, width, dtype=np.int32)
+    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def _raw(values: np.ndarray[Any, np.dtype[np.float64]], value_range: tuple[float, float]) -> Any:
+    """Map values of [-1, 1] to raw units, never beyond the ends of the range."""
+    low, high = value_range
+    if (low, high) == (-1.0, 1.0):
+        return values
+    return np.clip(low + (values + 1.0) * ((high - low) / 2.0), low, high)
+
+
+def _nested(
+    ids: pa.Array, pairs: Pairs, labels: pa.Array, value_range: tuple[float, float]
+) -> pa.RecordBatch:
+    """One row a user: user_id, items."""
+    items = pa.StructArray.from_arrays(
+        [labels.take(pa.array(pairs.keys)), pa.array(_raw(pairs.values, value_range))], fields=list(_ITEM)
+    )
+    lists = pa.ListArray.from_arrays(pa.array(pairs.offsets.astype(np.int32)), items)
+    return pa.RecordBatch.from_arrays([ids, lists], names=["user_id", "items"])
+
+
+def _pairs(ids: pa.Array, pairs: Pairs, labels: pa.Array, value_range: tuple[float, float]) -> pa.RecordBatch:
+    """One row a user and key; a user without a pair has one row whose key and value are null."""
+    sizes = np.diff(pairs.offsets)
+    rows = np.maximum(sizes, 1)
+    owner = np.repeat(np.arange(len(sizes)), rows)
+    held = np.repeat(sizes > 0, rows)
+    source = np.zeros(len(owner), np.int64)
+    source[held] = np.arange(len(pairs.keys))
+    index = pa.array(source, mask=~held)
+    keys = labels.take(pa.array(pairs.keys)).take(index)
+    values = pa.array(_raw(pairs.values, value_range), pa.float64()).take(index)
+    return pa.RecordBatch.from_arrays(
+        [ids.take(pa.array(owner)), keys, values], names=["user_id", "key", "value"]
+    )
+
+
+# -- files ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes batches of one layout in the format that the path's ending names."""
+
+    path: Path
+    layout: Layout
+    user_ids: UserIds
+
+    def write(self, partial: Path, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write all batches to the file `partial`; return the number of rows."""
+        write = {".parquet": self._parquet, ".avro": self._avro}.get(_suffix(self.path), self._csv)
+        return write(partial, batches)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the batches."""
+        user = pa.field("user_id", pa.string() if self.user_ids == "text" else pa.int64())
+        if self.layout == "nested":
+            return pa.schema([user, pa.field("items", pa.list_(_ITEM))])
+        return pa.schema([user, *_ITEM])
+
+    def _parquet(self, partial: Path, batches: Iterator[pa.RecordBatch]) -> int:
+        rows = 0
+        # A dictionary of ids that are all different is work for nothing.
+        leaves = {"nested": "items.list.element.key", "pairs": "key"}
+        with pq.ParquetWriter(partial, self.schema, use_dictionary=[leaves[self.layout]]) as writer:
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=ROW_GROUP_USERS)
+                rows += batch.num_rows
+        return rows
+
+    def _csv(self, partial: Path, batches: Iterator[pa.RecordBatch]) -> int:
+        rows = 0
+        with (
+            partial.open("wb") as plain,
+            self._maybe_gzip(plain) as stream,
+            pa.csv.CSVWriter(stream, self.schema) as writer,
+        ):
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        return rows
+
+    def _maybe_gzip(self, plain: IO[bytes]) -> AbstractContextManager[IO[bytes] | gzip.GzipFile]:
+        if not self.path.name.endswith(".gz"):
+            return nullcontext(plain)
+        # Without name and time in the header the same records give the same bytes.
+        return gzip.GzipFile(filename="", mode="wb", fileobj=plain, compresslevel=6, mtime=0)
+
+    def _avro(self, partial: Path, batches: Iterator[pa.RecordBatch]) -> int:
+        rows = 0
+
+        def records() -> Iterator[dict[str, Any]]:
+            nonlocal rows
+            for batch in batches:
+                rows += batch.num_rows
+                yield from batch.to_pylist()
+
+        with partial.open("wb") as stream:
+            fastavro.writer(stream, self._avro_schema(), records(), codec="deflate")
+        return rows
+
+    def _avro_schema(self) -> dict[str, Any]:
+        user = {"name": "user_id", "type": "string" if self.user_ids == "text" else "long"}
+        if self.layout == "pairs":
+            pair = [
+                {"name": "key", "type": ["null", "string"]},
+                {"name": "value", "type": ["null", "double"]},
+            ]
+            return {"type": "record", "name": "Pair", "fields": [user, *pair]}
+        item = {
+            "type": "record",
+            "name": "Item",
+            "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": "double"}],
+        }
+        items = {"name": "items", "type": {"type": "array", "items": item}}
+        return {"type": "record", "name": "User", "fields": [user, items]}
+
+
+def _write_truth(path: Path, truth: Truth, value_range: tuple[float, float]) -> None:
+    """Write key, frequency and mean (empty where nobody holds the key) of every key."""
+    mean = truth.mean()
+    table = pa.table(
+        {
+            "key": [str(k) for k in range(truth.keys)],
+            "frequency": truth.frequency(),
+            "mean": pa.array(_raw(mean, value_range), mask=np.isnan(mean)),
+        }
+    )
+    pa.csv.write_csv(table, path)

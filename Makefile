@@ -1,0 +1,60 @@
+# The two commands of README.md are `make demo` and `make test`; everything happens in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+OUTPUT := demo-output
+
+EXAMPLES := gss lecture_ratings party_thermometers
+
+# pip compiles nothing here, but it does read these; a change of them means a new installation.
+INSTALL_INPUTS := pyproject.toml
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format examples bench clean $(EXAMPLES:%=example-%)
+
+help:  ## this list
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.examples  ## estimates from real people's answers that the server never saw
+	$(BIN)/python -m examples.demo $(OUTPUT)
+
+test: $(VENV)/.test  ## all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.lint  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.lint  ## put the code into the one format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+examples: $(EXAMPLES:%=example-%)  ## every example: prepare, collect, compare with the truth
+
+$(EXAMPLES:%=example-%): example-%: $(VENV)/.examples
+	$(BIN)/python -m examples.$*.prepare $(OUTPUT)/$*
+	$(BIN)/ldp-beam collect --collection examples/$*/collection.toml --input $(OUTPUT)/$*/records.parquet \
+		--output $(OUTPUT)/$*/result --format csv --overwrite
+	$(BIN)/ldp-beam evaluate --estimates $(OUTPUT)/$*/result --truth $(OUTPUT)/$*/truth.csv
+
+bench-%: $(VENV)/.test  ## one benchmark, for example make bench-kernels
+	$(BIN)/python -m benchmarks.$*
+
+clean:  ## take away what the other commands made
+	rm -rf $(VENV) $(OUTPUT)
+
+# -- the virtual environment -----------------------------------------------------------------------------
+# A stamp says which extras are installed; each is older than its inputs only once.
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.examples: EXTRAS := examples
+$(VENV)/.test: EXTRAS := test,examples
+$(VENV)/.lint: EXTRAS := lint,test,examples
+$(VENV)/.examples $(VENV)/.test $(VENV)/.lint: $(INSTALL_INPUTS) $(VENV)/.created
+	$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	touch $@

@@ -46,42 +46,49 @@ def simulate(
     user_ids: UserIds = "text",
     value_range: tuple[float, float] = (-1.0, 1.0),
     truth: str | Path | None = None,
+    collection: str | Path | None = None,
+    mechanism: str = "pckv-ue",
+    epsilon: str = "1",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the records of `users` people of a population, and on request the true figures.
+    """Write the records of `users` people of a population, and on request the truth and a collection.
 
     Args:
         population: who the people are.
-        users: how many; a user with no pair is written too.
+        users: how many, from none on; a user with no pair is written too.
         output: a file that ends in .parquet, .avro, .csv or .csv.gz.
         layout: "nested" (the default, except in CSV, which cannot nest) or "pairs".
         user_ids: "text" (user-000001) or "integer".
         value_range: raw units to which the values of [-1, 1] are mapped.
         truth: a CSV file to write with key, frequency and mean in raw units.
+        collection: a TOML file to write with a collection definition that fits the records.
+        mechanism: its mechanism.
+        epsilon: its privacy budget, as decimal text.
         overwrite: whether files that exist may be replaced.
 
     Returns:
-        What was written: path, layout, users, rows, pairs and the path of the truth, if any.
+        What was written: path, layout, population, users, rows, pairs, and the other files, if any.
 
     Raises:
         InputError: for an ending, a size or a range that cannot be, or an output that exists.
     """
     path, layout = _checked_output(output, layout, users, value_range)
-    truth_path = None if truth is None else Path(truth)
-    if truth_path is not None and truth_path.resolve() == path.resolve():
-        raise InputError(f"{path} cannot hold both the records and the truth; name two files.")
-    for target in filter(None, (path, truth_path)):
-        _refuse_existing(target, overwrite)
-    writer = _Writer(path, layout, user_ids)
+    _check_targets(path, truth, collection, overwrite=overwrite)
     known = Truth(keys=population.keys)
     batches = record_batches(
         population, users, layout=layout, user_ids=user_ids, value_range=value_range, truth=known
     )
     with _appearing(path) as partial:
-        rows = writer.write(partial, batches)
-    if truth_path is not None:
-        with _appearing(truth_path) as partial:
+        rows = _Writer(path, layout, user_ids).write(partial, batches)
+    if truth is not None:
+        with _appearing(Path(truth)) as partial:
             _write_truth(partial, known, value_range)
+    if collection is not None:
+        text = collection_text(
+            population, name=population.name, mechanism=mechanism, epsilon=epsilon, value_range=value_range
+        )
+        with _appearing(Path(collection)) as partial:
+            partial.write_text(text, encoding="utf-8")
     return {
         "path": str(path),
         "layout": layout,
@@ -91,7 +98,8 @@ def simulate(
         "users": users,
         "rows": rows,
         "pairs": int(known.holders.sum()),
-        "truth": None if truth_path is None else str(truth_path),
+        "truth": None if truth is None else str(truth),
+        "collection": None if collection is None else str(collection),
     }
 
 
@@ -158,8 +166,8 @@ def _checked_output(
 ) -> tuple[Path, Layout]:
     path = Path(output)
     suffix = _suffix(path)
-    if users < 1:
-        raise InputError(f"A simulation needs at least one user, not {users}.")
+    if users < 0:
+        raise InputError(f"A simulation has 0 users or more, not {users}.")
     low, high = value_range
     if not (np.isfinite([low, high]).all() and low < high):
         raise InputError(
@@ -179,6 +187,15 @@ def _suffix(path: Path) -> str:
         if path.name.endswith(suffix) and path.name != suffix:
             return suffix
     raise InputError(f"{path}: the name of an output ends in one of {', '.join(_SUFFIXES)}.")
+
+
+def _check_targets(*targets: str | Path | None, overwrite: bool) -> None:
+    """Refuse outputs that stand in the way of one another or of what exists."""
+    paths = [Path(target) for target in targets if target is not None]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise InputError(f"{', '.join(map(str, paths))}: records, truth and collection are different files.")
+    for path in paths:
+        _refuse_existing(path, overwrite)
 
 
 def _refuse_existing(path: Path, overwrite: bool) -> None:
@@ -352,11 +369,11 @@ class _Writer:
 
 def _write_truth(path: Path, truth: Truth, value_range: tuple[float, float]) -> None:
     """Write key, frequency and mean (empty where nobody holds the key) of every key."""
-    mean = truth.mean()
+    frequency, mean = truth.frequency(), truth.mean()
     table = pa.table(
         {
             "key": [str(k) for k in range(truth.keys)],
-            "frequency": truth.frequency(),
+            "frequency": pa.array(frequency, mask=np.isnan(frequency)),
             "mean": pa.array(_raw(mean, value_range), mask=np.isnan(mean)),
         }
     )

@@ -39,10 +39,13 @@ CLIENT_ONLY = {
             "records",
             "record_batches",
             "record_files",
+            "raw_columns",
+            "pair_rows",
             "prepare",
             "perturb",
             "regroup",
             "rejects",
+            "truth",
         )
     ),
     "mechanisms.populations",

@@ -147,15 +147,16 @@ def test_values_never_leave_the_raw_range(tmp_path):
     assert values.max() == 0.7
 
 
-@pytest.mark.parametrize("which", ["records", "truth"])
+@pytest.mark.parametrize("which", ["records", "truth", "collection"])
 def test_existing_output_is_refused_unless_allowed(tmp_path, which):
-    files = {"records": tmp_path / "a.csv", "truth": tmp_path / "t.csv"}
+    files = {"records": tmp_path / "a.csv", "truth": tmp_path / "t.csv", "collection": tmp_path / "c.toml"}
+    others = {name: path for name, path in files.items() if name != "records"}
     files[which].write_text("mine")
     with pytest.raises(InputError, match="exists already"):
-        simulate(PEOPLE, 5, files["records"], truth=files["truth"])
+        simulate(PEOPLE, 5, files["records"], **others)
     assert files[which].read_text() == "mine"
     assert files_in(tmp_path) == [files[which].name]
-    simulate(PEOPLE, 5, files["records"], truth=files["truth"], overwrite=True)
+    simulate(PEOPLE, 5, files["records"], **others, overwrite=True)
     assert files[which].read_text() != "mine"
 
 
@@ -176,10 +177,10 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
         ({"output": ".csv"}, "ends in one of"),
         ({"output": "a.csv", "layout": "nested"}, "CSV cannot hold nested"),
         ({"layout": "wide"}, "'nested' or 'pairs'"),
-        ({"users": 0}, "at least one user"),
+        ({"users": -1}, "0 users or more"),
         ({"value_range": (5.0, 1.0)}, "lower to a higher"),
         ({"value_range": (0.0, float("inf"))}, "finite"),
-        ({"truth": "a.parquet"}, "both the records and the truth"),
+        ({"truth": "a.parquet"}, "are different files"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, monkeypatch, given, named):
@@ -211,3 +212,21 @@ def test_collection_text_is_a_definition_of_the_population():
         tomllib.loads(collection_text(people, name="a", mechanism="m", epsilon="1", padding=3))["padding"]
         == 3
     )
+
+
+def test_the_collection_is_written_beside_the_records(tmp_path):
+    done = simulate(
+        PEOPLE, 5, tmp_path / "a.csv", collection=tmp_path / "c.toml", mechanism="pckv-grr", epsilon="0.25"
+    )
+    written = tomllib.loads((tmp_path / "c.toml").read_text())
+    assert (written["name"], written["mechanism"], written["epsilon"]) == ("gg", "pckv-grr", 0.25)
+    assert done["collection"] == str(tmp_path / "c.toml")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.avro", "a.csv"])
+def test_nobody_can_be_simulated(tmp_path, name):
+    done = simulate(PEOPLE, 0, tmp_path / name, truth=tmp_path / "t.csv")
+    assert (done["users"], done["rows"], done["pairs"]) == (0, 0, 0)
+    truth = pa.csv.read_csv(tmp_path / "t.csv").to_pylist()
+    assert len(truth) == 20
+    assert {row["frequency"] for row in truth} == {row["mean"] for row in truth} == {None}

@@ -78,8 +78,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def count(self, reports: Reports, into: Counts | None = None) -> Counts:
-        """Count valid reports. `into`, where given, is a counter of the caller's own: its arrays are updated
-        in place and belong to the result."""
+        """Count valid reports.
+
+        `into`, where given, is a counter of the caller's own: its arrays are updated in place and belong to
+        the result.
+        """
 
     @abstractmethod
     def estimate(self, counts: Counts, estimator: str | None = None) -> Estimates:

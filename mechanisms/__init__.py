@@ -1,0 +1,64 @@
+"""Mechanisms of local differential privacy over whole batches of users: the mathematics of ldp-beam.
+
+Guarantee:
+    For any two records S and S' of one user and any report y,
+
+        Pr[y | S] <= e^epsilon * Pr[y | S'],
+
+    where S is everything the user holds: which keys, how many, and every value. One user, one report, one
+    round: who answers k times spends k * epsilon. `Mechanism.exact_epsilon` computes the true bound from the
+        integers
+    that decide each random choice; it never exceeds the declared epsilon.
+
+Not protected:
+    That somebody takes part, when, and under which collection; what the population is like as a whole;
+    anything learnt from people or files outside the reports. The secret from which the random bits follow is
+    as sensitive as the records: its holder can test guesses.
+
+Random bits:
+    AES-128 as a pseudo-random function of a secret, so epsilon holds against everybody who cannot break AES
+    (computational privacy); with ideal random bits it is exact.
+
+NumPy and `cryptography` are all that is needed here: no Beam, no files, no clock.
+"""
+
+from __future__ import annotations
+
+from .data import VALUE_ONE, Counts, Estimates, Field, Records, Reports
+from .pckv import PCKV, PCKVGRR, PCKVUE, Prediction
+from .pckv_theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
+from .protocol import Mechanism
+from .randomness import Secret, Stream, UserDigests, population_generator
+from .records import canonical_pairs, digest_ids, make_records, to_fixed
+from .registry import MECHANISMS, RESERVED, Entry, make_mechanism
+
+__all__ = [
+    "MECHANISMS",
+    "PCKV",
+    "PCKVGRR",
+    "PCKVUE",
+    "RESERVED",
+    "VALUE_ONE",
+    "Counts",
+    "Entry",
+    "Estimates",
+    "Field",
+    "Mechanism",
+    "Prediction",
+    "Probabilities",
+    "Records",
+    "Reports",
+    "Secret",
+    "Stream",
+    "UserDigests",
+    "canonical_pairs",
+    "digest_ids",
+    "factors",
+    "frequency_variance",
+    "make_mechanism",
+    "make_records",
+    "mean_bias",
+    "mean_variance",
+    "population_generator",
+    "to_fixed",
+]

@@ -1,0 +1,147 @@
+"""The server's estimators of PCKV: frequencies and means with error bars, from the counts of each key.
+
+Source:
+    PCKV, section 4.3 (baseline) and 4.4 (the corrected estimator, here with the frequency clipped from below
+    at 1/n).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .data import F64, I64, Bool, Estimates
+from .pckv_theory import Probabilities, frequency_variance, mean_variance
+
+__all__ = ["estimate"]
+
+#: 97.5 % quantile of the normal distribution.
+_Z95: Final = 1.959963984540054
+#: Fewer expected true reports of a key than this are too few to trust its mean.
+_FEW: Final = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Raw:
+    """Unbiased figures, not clipped: NaN means no mean exists."""
+
+    frequency: F64
+    frequency_se: F64
+    mean: F64
+    mean_se: F64
+
+
+def estimate(
+    law: Probabilities, padding: int, n: int, positive: I64, negative: I64, *, corrected: bool
+) -> Estimates:
+    """Estimate all keys at once.
+
+    Args:
+        law: probabilities of the mechanism.
+        padding: padding length.
+        n: number of reports.
+        positive: reports that support each key with sign +1, int64 (d,).
+        negative: reports that support each key with sign -1, int64 (d,).
+        corrected: whether to clip, or to give the baseline figures as they are.
+
+    Returns:
+        Estimates with the flags "no-reports", "few-holders" and "clipped". Without reports all figures are
+        NaN.
+    """
+    if n == 0:
+        return _nothing(positive, negative)
+    raw = _raw(law, padding, n, positive, negative)
+    frequency, mean = raw.frequency, raw.mean
+    clipped = np.zeros(len(positive), dtype=np.bool_)
+    if corrected:
+        frequency, mean, clipped = _corrected(law, padding, n, positive, negative, raw.frequency)
+    frequency_low, frequency_high = _interval(raw.frequency, raw.frequency_se, 0.0)
+    mean_low, mean_high = _interval(raw.mean, raw.mean_se, -1.0)
+    few = n * law.a * frequency / padding < _FEW
+    few |= np.abs(raw.frequency) <= raw.frequency_se
+    return Estimates(
+        n=n,
+        frequency=frequency,
+        frequency_se=raw.frequency_se,
+        frequency_low=frequency_low,
+        frequency_high=frequency_high,
+        frequency_raw=raw.frequency,
+        mean=mean,
+        mean_se=raw.mean_se,
+        mean_low=mean_low,
+        mean_high=mean_high,
+        mean_raw=raw.mean,
+        support={"n1": positive, "n2": negative},
+        flags={"no-reports": np.zeros_like(clipped), "few-holders": few, "clipped": clipped},
+    )
+
+
+def _nothing(positive: I64, negative: I64) -> Estimates:
+    """Estimates of no reports at all."""
+
+    def nan() -> F64:
+        return np.full(len(positive), np.nan)
+
+    def flag(value: bool) -> Bool:
+        return np.full(len(positive), value)
+
+    return Estimates(
+        n=0,
+        frequency=nan(),
+        frequency_se=nan(),
+        frequency_low=nan(),
+        frequency_high=nan(),
+        frequency_raw=nan(),
+        mean=nan(),
+        mean_se=nan(),
+        mean_low=nan(),
+        mean_high=nan(),
+        mean_raw=nan(),
+        support={"n1": positive, "n2": negative},
+        flags={"no-reports": flag(True), "few-holders": flag(False), "clipped": flag(False)},
+    )
+
+
+def _raw(law: Probabilities, padding: int, n: int, positive: I64, negative: I64) -> _Raw:
+    excess = (positive + negative) / n - law.b
+    frequency = excess * padding / law.gap
+    # The share behind a frequency lies between b and b + (a - b)/ell; outside, the plug-in would give errors
+    # of 0.
+    frequency_se = np.sqrt(frequency_variance(law, padding, np.clip(frequency, 0.0, 1.0), n))
+    exists = frequency > 0.0
+    mean = np.full(len(positive), np.nan)
+    mean[exists] = ((positive - negative)[exists] / n) * law.gap / (law.trust * excess[exists])
+    mean_se = np.full(len(positive), np.nan)
+    inside = np.clip(mean[exists], -1.0, 1.0)
+    mean_se[exists] = np.sqrt(np.maximum(mean_variance(law, padding, frequency[exists], inside, n), 0.0))
+    return _Raw(frequency=frequency, frequency_se=frequency_se, mean=mean, mean_se=mean_se)
+
+
+def _corrected(
+    law: Probabilities, padding: int, n: int, positive: I64, negative: I64, raw: F64
+) -> tuple[F64, F64, Bool]:
+    """Clip the frequency to [1/n, 1], solve for the holders of either sign, clip those, and divide."""
+    frequency = np.clip(raw, 1.0 / n, 1.0)
+    top = n * frequency / padding
+    # the 2 x 2 system has the eigenvectors sum and difference
+    total = (positive + negative - n * law.b) / law.gap
+    surplus = (positive - negative) / law.trust
+    first, second = (total + surplus) / 2.0, (total - surplus) / 2.0
+    first_in, second_in = np.clip(first, 0.0, top), np.clip(second, 0.0, top)
+    mean = np.clip((first_in - second_in) / top, -1.0, 1.0)
+    tolerance = 1e-9 * top
+    clipped = (
+        (frequency != raw) | (np.abs(first_in - first) > tolerance) | (np.abs(second_in - second) > tolerance)
+    )
+    return frequency, mean, clipped
+
+
+def _interval(centre: F64, error: F64, lowest: float) -> tuple[F64, F64]:
+    """95 % interval, clipped to [lowest, 1]; the full range where there is no centre."""
+    low = np.clip(centre - _Z95 * error, lowest, 1.0)
+    high = np.clip(centre + _Z95 * error, lowest, 1.0)
+    missing = np.isnan(centre)
+    low[missing], high[missing] = lowest, 1.0
+    return low, high

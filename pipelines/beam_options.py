@@ -1,0 +1,119 @@
+"""Beam options that pass through our command line, and the runner of a run.
+
+Beam ignores an option that it does not know; we stop and suggest the nearest name. The runner is always
+named: Beam's default would try to download one first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from ..errors import InputError, NotAvailableError, did_you_mean
+
+__all__ = ["ENGINES", "local_options", "parse_beam_options", "runner_for"]
+
+#: Engines by name; only the first is available in this version.
+ENGINES = ("direct", "prism", "flink", "spark")
+
+_DIRECT_RUNNERS = {"direct", "directrunner", "fnapirunner"}
+
+
+def parse_beam_options(arguments: Sequence[str], ours: Iterable[str]) -> list[str]:
+    """Check that Beam knows every one of `arguments`, and return them.
+
+    Args:
+        arguments: what was left of the command line after our own options were taken.
+        ours: our own option names, for the suggestion.
+
+    Raises:
+        InputError: Neither we nor Beam know an option; or a value without an option.
+        NotAvailableError: A runner that this version does not support.
+    """
+    if not arguments:
+        return []
+    parser = _beam_parser()
+    normal = [_underscored(argument) for argument in arguments]
+    try:
+        known, unknown = parser.parse_known_args(normal)
+    except argparse.ArgumentError as error:
+        raise InputError(f"Beam refuses an option: {error}.") from error
+    if unknown:
+        raise InputError(_unknown(unknown[0], parser, ours))
+    runner = getattr(known, "runner", None)
+    if runner is not None and str(runner).lower() not in _DIRECT_RUNNERS:
+        raise NotAvailableError(f"--runner {runner}", instead="Leave it out to run on the local runner.")
+    return normal
+
+
+def _underscored(argument: str) -> str:
+    """Beam spells its options with underscores; accept hyphens for our users' sake."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value
+
+
+def _unknown(argument: str, parser: argparse.ArgumentParser, ours: Iterable[str]) -> str:
+    if not argument.startswith("-"):
+        return f"Unexpected argument {argument!r}: every value follows the option that it belongs to."
+    name = argument.partition("=")[0]
+    beam = {option for action in parser._actions for option in action.option_strings}  # no public list exists
+    return (
+        f"Unknown option {name}: neither ldp-beam nor Beam has it. "
+        + did_you_mean(name, {*ours, *beam}).split("Allowed:")[0]
+        + "See --help for ours; Beam documents its own."
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of ending the process, and never takes an abbreviation for an option."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+
+    def error(self, message: str) -> None:  # type: ignore[override]  # argparse declares NoReturn
+        raise InputError(f"Beam refuses an option: {message}.")
+
+
+def _beam_parser() -> argparse.ArgumentParser:
+    parser = _Parser()
+    for option_class in _subclasses(PipelineOptions):
+        add = option_class.__dict__.get("_add_argparse_args")
+        if add is not None:
+            option_class._add_argparse_args(parser)  # Beam's own way to declare options
+    return parser
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for sub in cls.__subclasses__():
+        if sub.__module__.startswith("apache_beam."):
+            yield sub
+            yield from _subclasses(sub)
+
+
+def runner_for(engine: str) -> FnApiRunner:
+    """Return the runner of an engine.
+
+    Raises:
+        InputError: The engine is unknown.
+        NotAvailableError: It comes with a later version.
+    """
+    if engine not in ENGINES:
+        raise InputError(f"Unknown engine {engine!r}. {did_you_mean(engine, ENGINES)}")
+    if engine != "direct":
+        raise NotAvailableError(f"--engine {engine}", instead="Use --engine direct, which needs no set-up.")
+    return FnApiRunner()
+
+
+def local_options(workers: int, beam_arguments: Sequence[str]) -> PipelineOptions:
+    """Return the options of a local run on `workers` threads (or processes, where Beam is told so)."""
+    arguments = list(beam_arguments)
+    if not any(a.startswith("--direct_num_workers") for a in arguments):
+        arguments.append(f"--direct_num_workers={workers}")
+    if workers > 1 and not any(a.startswith("--direct_running_mode") for a in arguments):
+        arguments.append("--direct_running_mode=multi_threading")
+    return PipelineOptions(arguments)

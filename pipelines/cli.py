@@ -1,0 +1,512 @@
+"""The command line: `ldp-beam VERB …`. Turns options into calls, and errors into exit codes; does nothing else.
+
+Exit codes: 0 done, 1 the run failed, 2 wrong usage or input. With `--json` one object goes to standard output
+and nothing else does; everything for people goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import InputError, LdpBeamError, NotAvailableError, did_you_mean
+from ..mechanisms import MECHANISMS
+from ..mechanisms.populations import POPULATIONS, Population
+from ..transforms.collection import Collection
+from ..schemas.records import Columns
+from ..transforms.table_files import FORMATS
+from .aggregate import aggregate as run_aggregate
+from .beam_options import parse_beam_options
+from .client import RecordSource
+from .collect import ClientRun
+from .collect import collect as run_collect
+from .collect import perturb as run_perturb
+from .evaluate import as_rows
+from .evaluate import evaluate as run_evaluate
+from .randomness_options import choose_secret, new_secret_file
+from .running import Engine
+from .show import Screen
+from .simulate import simulate as run_simulate
+
+__all__ = ["main"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LATER_VERBS = ("audit", "doctor", "engine", "ledger", "plan", "report", "stream")
+_BEAM_ARGUMENTS = "ldp_beam.beam_arguments"
+
+
+class _BeamCommand(click.Command):
+    """Passes options of Beam through, and stops at an option that nobody knows before it misses another."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Check what is left over first, since a misspelled option is also a missing one."""
+        _, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
+        ours = [name for parameter in self.get_params(ctx) for name in parameter.opts]
+        ctx.meta[_BEAM_ARGUMENTS] = parse_beam_options(rest, ours)
+        return super().parse_args(ctx, args)
+
+
+class _Verbs(click.Group):
+    """Refuses verbs of later versions by name, and suggests the nearest of the others."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in _LATER_VERBS:
+            raise NotAvailableError(f"ldp-beam {name}")
+        if not name.startswith("-") and name not in self.commands:
+            raise InputError(f"Unknown verb {name!r}. {did_you_mean(name, self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ldp-beam")
+def cli() -> None:
+    """Key-value statistics under local differential privacy, as Apache Beam pipelines.
+
+    \b
+    Example:
+      ldp-beam simulate --population uniform --users 100000 --keys 20 --seed 1 --output records.parquet --collection-to c.toml
+      ldp-beam collect --collection c.toml --input records.parquet --output result
+    """
+
+
+# -- options that several verbs share ---------------------------------------------------------------------
+
+
+def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def apply(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+def _refuse(option: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value not in (None, ()):
+            raise NotAvailableError(option)
+        return value
+
+    return callback
+
+
+def _later(*names: str) -> Callable[[F], F]:
+    return _options(
+        *(click.option(name, hidden=True, expose_value=False, callback=_refuse(name)) for name in names)
+    )
+
+
+_collection = click.option(
+    "--collection", "definition", required=True, metavar="FILE.toml", help="Collection definition."
+)
+_input = click.option(
+    "--input",
+    "patterns",
+    required=True,
+    multiple=True,
+    metavar="GLOB…",
+    help="Files, globs, folders; several.",
+)
+_output = click.option(
+    "--output", required=True, metavar="DIR", help="Folder for the result; must not exist."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+_overwrite = click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
+_traceback = click.option(
+    "--traceback", "with_traceback", is_flag=True, help="On an error, show where it arose."
+)
+_engine = _options(
+    click.option(
+        "--engine", default="direct", show_default=True, metavar="NAME", help="Where to run: direct."
+    ),
+    click.option(
+        "--workers", type=click.IntRange(1), default=1, show_default=True, help="Threads of the local runner."
+    ),
+)
+_columns = _options(
+    click.option("--user-column", default="user_id", show_default=True, help="Column of user ids."),
+    click.option("--key-column", default="key", show_default=True, help="Column or item field of keys."),
+    click.option(
+        "--value-column", default="value", show_default=True, help="Column or item field of values."
+    ),
+    click.option(
+        "--items-column", default="items", show_default=True, help="Column of lists (nested layout)."
+    ),
+    click.option(
+        "--time-column", default="timestamp", show_default=True, help='Column of times (duplicates="latest").'
+    ),
+)
+_secret = _options(
+    click.option(
+        "--secret-file", metavar="FILE", help="Secret made by `ldp-beam secret new`; needs --period."
+    ),
+    click.option("--period", metavar="TEXT", help="Name of this period; another one gives fresh reports."),
+    click.option("--seed", type=int, help="Derive the secret from a number: for tests, NOT PRIVATE."),
+)
+_records = _options(
+    click.option("--strict", is_flag=True, help="Refuse a file at its first invalid pair."),
+    click.option("--merge-users", is_flag=True, help="Merge several nested rows of one user."),
+    click.option("--rejects", metavar="DIR", help="Keep rejected rows there (raw data)."),
+    click.option(
+        "--max-rejects",
+        type=float,
+        default=1.0,
+        show_default=True,
+        metavar="SHARE",
+        help="Stop beyond this share.",
+    ),
+)
+
+
+# -- verbs ------------------------------------------------------------------------------------------------
+
+
+@cli.command(cls=_BeamCommand)
+@_collection
+@_input
+@_output
+@click.option("--format", "format_", default="parquet", show_default=True, metavar="|".join(FORMATS))
+@click.option("--keep-reports", metavar="DIR", help="Keep the reports there.")
+@_secret
+@_records
+@_columns
+@_engine
+@_overwrite
+@_later("--ledger")
+@_json
+@_traceback
+@click.pass_context
+def collect(ctx: click.Context, **options: Any) -> None:
+    """Records → reports → counts → estimates, in one job.
+
+    Any other option of Beam passes through.
+
+    \b
+    Example:
+      ldp-beam collect --collection gss.toml --input 'gss/*.parquet' --output result
+    """
+    screen = Screen(quiet=options["as_json"])
+    run = _client_run(ctx, options, screen)
+    _require_format(options["format_"], FORMATS)
+    manifest = run_collect(
+        run, options["output"], format_=options["format_"], keep_reports=options["keep_reports"]
+    ).as_json()
+    if options["as_json"]:
+        _print_json(manifest)
+    screen.result(Path(options["output"]), manifest)
+
+
+@cli.command(cls=_BeamCommand)
+@_collection
+@_input
+@_output
+@click.option("--format", "format_", default="parquet", show_default=True, metavar="parquet|avro")
+@_secret
+@_records
+@_columns
+@_engine
+@_overwrite
+@_later("--ledger", "--round", "--state")
+@_json
+@_traceback
+@click.pass_context
+def perturb(ctx: click.Context, **options: Any) -> None:
+    """The client half: records → reports.
+
+    \b
+    Example:
+      ldp-beam secret new secret.hex
+      ldp-beam perturb --collection gss.toml --input 'gss/*.parquet' --output reports \\
+          --secret-file secret.hex --period 2026-11
+    """
+    screen = Screen(quiet=options["as_json"])
+    run = _client_run(ctx, options, screen)
+    manifest = run_perturb(run, options["output"], format_=options["format_"]).as_json()
+    if options["as_json"]:
+        _print_json(manifest)
+    screen.reports(Path(options["output"]), manifest)
+
+
+@cli.command(cls=_BeamCommand)
+@_collection
+@_input
+@_output
+@click.option("--format", "format_", default="parquet", show_default=True, metavar="|".join(FORMATS))
+@_engine
+@_overwrite
+@_later("--counts-store", "--since", "--until", "--round", "--state")
+@_json
+@_traceback
+@click.pass_context
+def aggregate(ctx: click.Context, **options: Any) -> None:
+    """The server half: reports, or stored counts → counts → estimates.
+
+    \b
+    Example:
+      ldp-beam aggregate --collection gss.toml --input 'reports/*.parquet' --output result
+    """
+    screen = Screen(quiet=options["as_json"])
+    engine = _engine_of(ctx, options)
+    _require_format(options["format_"], FORMATS)
+    manifest = run_aggregate(
+        Collection.load(options["definition"]),
+        options["patterns"],
+        options["output"],
+        format_=options["format_"],
+        engine=engine,
+        overwrite=options["overwrite"],
+    ).as_json()
+    for warning in manifest["warnings"]:
+        screen.warn(warning)
+    if options["as_json"]:
+        _print_json(manifest)
+    screen.result(Path(options["output"]), manifest)
+
+
+@cli.command()
+@click.option("--population", required=True, metavar="NAME", help=", ".join(POPULATIONS))
+@click.option("--users", type=click.IntRange(0), required=True, help="Number of users.")
+@click.option(
+    "--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain."
+)
+@click.option("--pairs-per-user", type=click.IntRange(1), help="Pairs that each user holds.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives other people.")
+@click.option("--output", required=True, metavar="FILE", help=".parquet, .avro, .csv or .csv.gz")
+@click.option("--layout", type=click.Choice(["nested", "pairs"]), help="Default: nested, pairs for CSV.")
+@click.option("--user-ids", type=click.Choice(["text", "integer"]), default="text", show_default=True)
+@click.option(
+    "--range", "value_range", type=float, nargs=2, default=(-1.0, 1.0), show_default=True, help="Raw units."
+)
+@click.option("--truth", metavar="FILE.csv", help="Write the true figures there.")
+@click.option("--collection-to", metavar="FILE.toml", help="Write a matching collection definition there.")
+@click.option("--mechanism", default="pckv-ue", show_default=True, help="Mechanism of that definition.")
+@click.option("--epsilon", default="1", show_default=True, help="Privacy budget of that definition.")
+@_overwrite
+@_later("--to")
+@_json
+@_traceback
+def simulate(**options: Any) -> None:
+    """Synthetic records of a population.
+
+    \b
+    Example:
+      ldp-beam simulate --population gauss --users 100000 --keys 50 --output records.parquet --truth truth.csv
+    """
+    population = Population(
+        name=options["population"],
+        keys=options["keys"],
+        pairs_per_user=options["pairs_per_user"] or 0,
+        seed=options["seed"],
+    )
+    summary = run_simulate(
+        population,
+        options["users"],
+        options["output"],
+        layout=options["layout"],
+        user_ids=options["user_ids"],
+        value_range=options["value_range"],
+        truth=options["truth"],
+        overwrite=options["overwrite"],
+        collection=options["collection_to"],
+        mechanism=options["mechanism"],
+        epsilon=options["epsilon"],
+    )
+    if options["as_json"]:
+        _print_json(summary)
+    else:
+        Screen().say(f"{summary['users']:,} users, {summary['pairs']:,} pairs in {summary['path']}")
+
+
+@cli.command(cls=_BeamCommand)
+@click.option("--estimates", required=True, metavar="DIR", help="What collect or aggregate left behind.")
+@click.option("--records", "patterns", multiple=True, metavar="GLOB…", help="The true records.")
+@click.option("--truth", metavar="FILE", help="Or a file with key, frequency, mean.")
+@click.option("--top", type=click.IntRange(1), metavar="K", help="Only the K most frequent keys.")
+@click.option("--merge-users", is_flag=True, help="Merge several nested rows of one user.")
+@_columns
+@_engine
+@_json
+@_traceback
+@click.pass_context
+def evaluate(ctx: click.Context, **options: Any) -> None:
+    """Estimates beside the truth: errors, and how often the intervals hold it.
+
+    \b
+    Example:
+      ldp-beam evaluate --estimates result --records records.parquet
+    """
+    engine = _engine_of(ctx, options)
+    source = None
+    if options["patterns"]:
+        source = RecordSource(
+            patterns=options["patterns"], columns=_columns_of(options), merge_users=options["merge_users"]
+        )
+    evaluation = run_evaluate(
+        options["estimates"], records=source, truth=options["truth"], top=options["top"], engine=engine
+    )
+    if options["as_json"]:
+        _print_json({"figures": evaluation.figures, "keys": as_rows(evaluation)})
+    else:
+        Screen().evaluation(evaluation)
+
+
+@cli.command()
+@_json
+@_traceback
+def mechanisms(**options: Any) -> None:
+    """The mechanisms: what each estimates, its guarantee, its source.
+
+    \b
+    Example:
+      ldp-beam mechanisms --json
+    """
+    described = [
+        {
+            "name": entry.name,
+            "estimates": entry.estimates,
+            "parameters": list(entry.parameters),
+            "report_size": entry.report_size,
+            "guarantee": entry.guarantee,
+            "source": entry.source,
+        }
+        for entry in MECHANISMS.values()
+    ]
+    if options["as_json"]:
+        _print_json({"mechanisms": described})
+        return
+    for entry in described:
+        click.echo(f"{entry['name']}")
+        for field, text in entry.items():
+            if field != "name":
+                shown = ", ".join(text) if isinstance(text, list) else text
+                click.echo(f"  {field.replace('_', ' ')}: {shown}")
+
+
+@cli.group(cls=click.Group)
+def secret() -> None:
+    """Secrets of clients: whoever holds one can test guesses about the records behind the reports."""
+
+
+@secret.command("new")
+@click.argument("file")
+@_json
+@_traceback
+def secret_new(**options: Any) -> None:
+    """Make a new secret in FILE, which only its owner can read.
+
+    \b
+    Example:
+      ldp-beam secret new secret.hex
+    """
+    made = new_secret_file(Path(options["file"]))
+    if options["as_json"]:
+        _print_json({"file": options["file"], "secret_id": made.id})
+    else:
+        Screen().say(
+            f"A new secret (id {made.id}) is in {options['file']}. Keep it as safely as the raw data."
+        )
+
+
+# -- from options to arguments ----------------------------------------------------------------------------
+
+
+def _client_run(ctx: click.Context, options: dict[str, Any], screen: Screen) -> ClientRun:
+    engine = _engine_of(ctx, options)
+    if not 0 <= options["max_rejects"] <= 1:
+        raise InputError(f"--max-rejects {options['max_rejects']:g}: it is a share of the rows, from 0 to 1.")
+    collection = Collection.load(options["definition"])
+    secret_, randomness = choose_secret(
+        secret_file=options["secret_file"], seed=options["seed"], period=options["period"]
+    )
+    if not randomness.private:
+        screen.warn("--seed makes the run repeatable and NOT PRIVATE: whoever knows the number can undo it.")
+    return ClientRun(
+        collection=collection,
+        source=RecordSource(
+            patterns=options["patterns"],
+            columns=_columns_of(options),
+            strict=options["strict"],
+            merge_users=options["merge_users"],
+            max_rejects=options["max_rejects"],
+        ),
+        secret=secret_,
+        randomness=randomness,
+        engine=engine,
+        rejects=options["rejects"],
+        overwrite=options["overwrite"],
+    )
+
+
+def _columns_of(options: dict[str, Any]) -> Columns:
+    names = ("user", "key", "value", "items", "time")
+    return Columns(**{name: options[f"{name}_column"] for name in names})
+
+
+def _engine_of(ctx: click.Context, options: dict[str, Any]) -> Engine:
+    beam_arguments = tuple(ctx.meta[_BEAM_ARGUMENTS])
+    return Engine(name=options["engine"], workers=options["workers"], beam_arguments=beam_arguments)
+
+
+def _require_format(given: str, allowed: Sequence[str]) -> None:
+    if given not in allowed:
+        raise InputError(
+            f"--format {given}: it must be one of {', '.join(allowed)}. {did_you_mean(given, allowed)}"
+        )
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+# -- entry ------------------------------------------------------------------------------------------------
+
+
+def _spread_inputs(arguments: Sequence[str]) -> list[str]:
+    """Write `--input a b c` as `--input a --input b --input c`, as a shell glob without quotes gives it."""
+    many, spread, current = {"--input", "--records"}, list[str](), ""
+    fresh = False
+    for argument in arguments:
+        if argument.startswith("-"):
+            current, fresh = (argument, True) if argument in many else ("", False)
+            spread.append(argument)
+        elif current and not fresh:
+            spread += [current, argument]
+        else:
+            spread.append(argument)
+            fresh = False
+    return spread
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and end the process with its exit code."""
+    given = _spread_inputs(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = cli.main(args=given, prog_name="ldp-beam", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except click.UsageError as error:
+        Screen().error(f"{error.format_message()} See ldp-beam --help.")
+        code = 2
+    except click.Abort:
+        Screen().error("Interrupted; nothing was published.")
+        code = 130
+    except LdpBeamError as error:
+        if "--traceback" in given:
+            traceback.print_exc()
+        Screen().error(str(error))
+        code = error.exit_code
+    raise SystemExit(code if isinstance(code, int) else 0)

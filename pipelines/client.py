@@ -1,0 +1,138 @@
+"""What `collect`, `perturb` and `evaluate` share on the client side: reading records under the rules."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+from ..errors import RunError
+from ..mechanisms import Secret
+from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, USERS
+from ..transforms.collection import Collection
+from ..transforms.inputs import Columns, FileSlice, RecordInputs, inspect_records, slices
+from ..transforms.prepare import Preparer
+from ..transforms.records import ReadRecords
+from ..transforms.summary import Summary
+
+__all__ = ["RecordSource", "check_records", "read_records", "spill_folder"]
+
+#: Nested input promises one row a user; a shortfall of distinct users beyond this share stops the run.
+_DISTINCT_SHORTFALL = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSource:
+    """Which records to read and how strictly.
+
+    Attributes:
+        patterns: paths, globs and folders.
+        columns: names of the columns.
+        strict: refuse a file at its first invalid pair instead of dropping the pair.
+        merge_users: bring several nested rows of one user together.
+        max_rejects: largest share of rows that may be rejected.
+    """
+
+    patterns: Sequence[str]
+    columns: Columns = field(default_factory=Columns)
+    strict: bool = False
+    merge_users: bool = False
+    max_rejects: float = 1.0
+
+    def inspect(self, collection: Collection) -> RecordInputs:
+        """Check every file's schema before anything runs."""
+        values = collection.definition.values
+        return inspect_records(
+            self.patterns,
+            self.columns,
+            has_values=values is not None,
+            with_times=values is not None and values.duplicates == "latest",
+        )
+
+
+@contextmanager
+def spill_folder() -> Iterator[str]:
+    """Yield a folder for bucket files that only this user can read, and delete it afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder:  # mode 0700
+        yield folder
+
+
+def read_records(
+    pipeline: beam.Pipeline,
+    collection: Collection,
+    source: RecordSource,
+    inputs: RecordInputs,
+    secret: Secret,
+    *,
+    spill: str,
+    rejects: str | None = None,
+) -> tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Summary]]:
+    """Apply the client side's entrance to a pipeline: canonical records, and summaries."""
+    preparer = Preparer(
+        collection.definition,
+        secret.users(),
+        source.columns,
+        strict=source.strict,
+        keep_rejects=rejects is not None,
+    )
+    parts = pipeline | "Files" >> beam.Create(slices(inputs), reshuffle=False)
+    parts.element_type = FileSlice
+    return (
+        parts
+        | "Spread" >> beam.Reshuffle()
+        | "Records"
+        >> ReadRecords(preparer, inputs, spill=spill, merge_users=source.merge_users, rejects=rejects)
+    )
+
+
+def check_records(
+    summary: dict[str, Any], source: RecordSource, inputs: RecordInputs, *, reports: int | None
+) -> None:
+    """Check conservation and limits after a run and before anything is published.
+
+    Raises:
+        RunError: Rows or reports were lost, too many rows were rejected, or users stand in several rows.
+    """
+    tally = dict(summary["tally"])
+    rows, users = tally.get(ROWS_READ, 0), tally.get(USERS, 0)
+    if inputs.total_rows is not None and rows != inputs.total_rows:
+        raise RunError(
+            f"The files hold {inputs.total_rows:,} rows and {rows:,} were read. Nothing was published."
+        )
+    if inputs.layout == "nested" and not source.merge_users:
+        set_aside = sum(tally.get(reason, 0) for reason in SET_ASIDE_REASONS)
+        if rows != users + set_aside:
+            raise RunError(
+                f"{rows:,} rows were read, {users:,} users and {set_aside:,} rows set aside came out."
+            )
+    if reports is not None and reports != users:
+        raise RunError(
+            f"{users:,} users took part and {reports:,} reports were counted. Nothing was published."
+        )
+    _check_distinct(summary, users)
+    rejected = tally.get(REJECTED_ROWS, 0)
+    if rows and rejected / rows > source.max_rejects:
+        raise RunError(
+            f"{rejected:,} of {rows:,} rows ({rejected / rows:.2%}) were rejected, more than --max-rejects "
+            f"{source.max_rejects:g} allows: {_reasons(tally)}. Nothing was published; --rejects DIR keeps the rows."
+        )
+
+
+def _check_distinct(summary: dict[str, Any], users: int) -> None:
+    distinct = summary["distinct_users"]
+    if distinct is not None and distinct < (1 - _DISTINCT_SHORTFALL) * users:
+        raise RunError(
+            f"The input has {users:,} rows and only about {distinct:,.0f} different users. The nested layout promises "
+            "one row a user, since every row sends a report and each report costs the user epsilon. Merge the rows "
+            "of a user with --merge-users. Nothing was published."
+        )
+
+
+def _reasons(tally: dict[str, int]) -> str:
+    found = [(name, tally[name]) for name in (*SET_ASIDE_REASONS, *INVALID_REASONS) if tally.get(name)]
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in found)

@@ -1,0 +1,181 @@
+"""`collect`, the main job: records → reports → counts → estimates. And `perturb`, its client half."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+from ..mechanisms import Secret
+from ..schemas.manifest import Manifest, Randomness
+from ..transforms.collection import Collection
+from ..transforms.count import CountReports
+from ..transforms.estimate import EstimateCounts, GatherCounts
+from ..transforms.perturb import PerturbRecords
+from ..transforms.publish import WriteCounts, WriteEstimates
+from ..transforms.report_files import REPORT_FORMATS, WriteReports
+from ..transforms.summary import WriteSummary, read_summary
+from .client import RecordSource, check_records, read_records, spill_folder
+from .output import OutputFolder
+from .results import describe, finish_files, reports_counted
+from .running import Clock, Engine, engine_pipeline
+
+__all__ = ["ClientRun", "collect", "perturb"]
+
+_SUMMARY = ".summary.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientRun:
+    """What `collect` and `perturb` are given, apart from where the result goes.
+
+    Attributes:
+        collection: what is collected.
+        source: the records.
+        secret: the clients' secret.
+        randomness: what the manifest says of it.
+        engine: where to run.
+        rejects: folder for rejected rows (raw data), or None.
+        overwrite: replace earlier results.
+    """
+
+    collection: Collection
+    source: RecordSource
+    secret: Secret
+    randomness: Randomness
+    engine: Engine = Engine()
+    rejects: str | None = None
+    overwrite: bool = False
+
+
+def collect(
+    run: ClientRun, output: str | Path, *, format_: str = "parquet", keep_reports: str | Path | None = None
+) -> Manifest:
+    """Collect: perturb every user's record, count the reports, estimate every key, publish.
+
+    Privacy:
+        What is published of the reports is a function of the reports alone. The manifest's `records` part
+        holds exact tallies of the input and belongs to whoever holds the records.
+
+    Args:
+        run: collection, records, secret, engine.
+        output: folder for estimates, counts and manifest.
+        format_: format of the estimates.
+        keep_reports: folder for the reports, or None not to keep them.
+
+    Returns:
+        The manifest, also written into `output`.
+
+    Raises:
+        InputError: Something given is wrong; found before anything runs.
+        RunError: The run failed; nothing was published.
+    """
+    clock, collection = Clock(), run.collection
+    inputs = run.source.inspect(collection)
+    private, period = run.randomness.private, run.randomness.period
+    with ExitStack() as stack:
+        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
+        reports_to = _optional(stack, keep_reports, run.overwrite, "--keep-reports")
+        rejects_to = _optional(stack, run.rejects, run.overwrite, "--rejects")
+        _distinct_folders(result, reports_to, rejects_to)
+        spill = stack.enter_context(spill_folder())
+        staging = result.staging
+        with engine_pipeline(run.engine) as p:
+            records, read = read_records(
+                p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
+            )  # record batches of canonical records; summaries
+            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period)
+            # ---- the boundary: from here on there are no records, only reports ----
+            blocks, counted = reports | "Count" >> CountReports(collection)  # ((round, group, block), Counts)
+            counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
+            estimates = counts | "Estimate" >> EstimateCounts(collection, private=private, period=period)
+            summaries = [
+                read,
+                counted,
+                estimates | "WriteEstimates" >> WriteEstimates(str(staging / "estimates"), format_),
+                counts
+                | "WriteCounts"
+                >> WriteCounts(collection, str(staging / "counts.parquet"), private=private, period=period),
+            ]
+            if reports_to is not None:
+                keep = WriteReports(collection, str(reports_to.staging), period=period, private=private)
+                summaries.append(reports | "WriteReports" >> keep)
+            tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
+        summary = read_summary(str(staging / _SUMMARY))
+        check_records(summary, run.source, inputs, reports=reports_counted(summary)["counted"])
+        manifest = describe(
+            "collect", run, summary, clock, finish_files(summary, result, reports_to, rejects_to)
+        )
+        _publish(manifest, result, reports_to, rejects_to)
+    return manifest
+
+
+def perturb(run: ClientRun, output: str | Path, *, format_: str = "parquet") -> Manifest:
+    """The client half of `collect`: records → report files, one report a user.
+
+    Privacy:
+        The report files satisfy the collection's epsilon for each user. Hand over the report files, not the
+        manifest's `records` part.
+
+    Args:
+        run: collection, records, secret, engine.
+        output: folder for the reports and the manifest.
+        format_: "parquet" or "avro".
+
+    Raises:
+        InputError: Something given is wrong; found before anything runs.
+        RunError: The run failed; nothing was published.
+    """
+    if format_ not in REPORT_FORMATS:
+        raise InputError(f"--format {format_}: reports exist as {' and '.join(REPORT_FORMATS)} only.")
+    clock, collection = Clock(), run.collection
+    inputs = run.source.inspect(collection)
+    private, period = run.randomness.private, run.randomness.period
+    with ExitStack() as stack:
+        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
+        rejects_to = _optional(stack, run.rejects, run.overwrite, "--rejects")
+        _distinct_folders(result, rejects_to)
+        spill = stack.enter_context(spill_folder())
+        with engine_pipeline(run.engine) as p:
+            records, read = read_records(
+                p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
+            )
+            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period)
+            written = reports | "WriteReports" >> WriteReports(
+                collection, str(result.staging), format_, period=period, private=private
+            )
+            (read, written) | "Summary" >> WriteSummary(str(result.staging / _SUMMARY))
+        summary = read_summary(str(result.staging / _SUMMARY))
+        sent = sum(rows for kind, _, rows in summary["files"] if kind == "reports")
+        check_records(summary, run.source, inputs, reports=sent)
+        manifest = describe("perturb", run, summary, clock, finish_files(summary, result, result, rejects_to))
+        _publish(manifest, result, rejects_to)
+    return manifest
+
+
+def _optional(stack: ExitStack, path: str | Path | None, overwrite: bool, option: str) -> OutputFolder | None:
+    if path is None:
+        return None
+    return stack.enter_context(OutputFolder(path, overwrite=overwrite, option=option))
+
+
+def _path(folder: OutputFolder | None) -> str | None:
+    return None if folder is None else str(folder.staging)
+
+
+def _distinct_folders(*folders: OutputFolder | None) -> None:
+    paths = [folder.path.absolute() for folder in folders if folder is not None]
+    for i, path in enumerate(paths):
+        for other in paths[i + 1 :]:
+            if path == other or path in other.parents or other in path.parents:
+                raise InputError(
+                    f"{path} and {other}: outputs need folders of their own, not one inside another."
+                )
+
+
+def _publish(manifest: Manifest, *folders: OutputFolder | None) -> None:
+    present = [folder for folder in folders if folder is not None]
+    manifest.write(present[0].staging)
+    for folder in reversed(present):  # the result with its manifest comes last: where it stands, all stands
+        folder.publish()

@@ -1,0 +1,254 @@
+"""`evaluate`: estimates beside the truth, in simulations and wherever the true records are at hand."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from ..errors import InputError
+from ..mechanisms import Secret
+from ..schemas.collection import Definition
+from ..schemas.keys import KeyDomain
+from ..schemas.manifest import read_manifest
+from ..schemas.values import ValueRange
+from ..transforms.collection import Collection
+from ..transforms.summary import WriteSummary, read_summary
+from ..transforms.truth import CountTruth, Truth
+from .client import RecordSource, check_records, read_records, spill_folder
+from .running import Engine, engine_pipeline
+
+__all__ = ["Evaluation", "evaluate", "read_estimates"]
+
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """Estimates beside the truth, for the keys that are compared.
+
+    Attributes:
+        table: key, the true and the estimated figures with their intervals, one row a key.
+        figures: errors and coverage by name; None where there is nothing to compare.
+    """
+
+    table: pa.Table
+    figures: dict[str, float | int | None]
+
+
+def evaluate(
+    folder: str | Path,
+    *,
+    records: RecordSource | None = None,
+    truth: str | Path | None = None,
+    top: int | None = None,
+    engine: Engine | None = None,
+) -> Evaluation:
+    """Compare the estimates in a result folder with the truth.
+
+    Args:
+        folder: what `collect` or `aggregate` left behind.
+        records: the true records, read under the rules of the collection.
+        truth: or a CSV or Parquet file with the columns key, frequency and (optionally) mean, in raw units.
+        top: compare only the keys with the largest true frequency.
+        engine: where to run, for `records`.
+
+    Raises:
+        InputError: No complete result, not exactly one source of truth, or keys that do not match.
+    """
+    if (records is None) == (truth is None):
+        raise InputError(
+            "Give the truth once: --records with the true records, or --truth with a file of figures."
+        )
+    if top is not None and top < 1:
+        raise InputError(f"--top {top}: it must be at least 1.")
+    estimates = read_estimates(Path(folder))
+    if records is not None:
+        collection = _collection_of(Path(folder), estimates)
+        frequency, mean = _true_figures(collection, records, engine or Engine())
+    else:
+        frequency, mean = _read_truth(Path(str(truth)), estimates["key"])
+    return _compare(estimates, frequency, mean, top)
+
+
+# -- reading what is compared -----------------------------------------------------------------------------
+
+
+def read_estimates(folder: Path) -> pa.Table:
+    """Read the estimates of a result folder in any of our formats; flags become a list in each.
+
+    Raises:
+        InputError: The folder holds no complete result.
+    """
+    manifest = read_manifest(folder)
+    names = [f["name"] for f in manifest.get("files", []) if f.get("kind") == "estimates"]
+    if len(names) != 1 or not (folder / names[0]).is_file():
+        raise InputError(f"{folder} holds no estimates; give the --output folder of collect or aggregate.")
+    path = folder / names[0]
+    return _READERS[path.suffix](path)
+
+
+def _read_csv(path: Path) -> pa.Table:
+    options = pacsv.ConvertOptions(
+        column_types={"key": pa.string(), "flags": pa.string(), "mean": pa.float64()},
+        strings_can_be_null=False,
+    )
+    table = pacsv.read_csv(path, convert_options=options)
+    flags = pc.split_pattern(table["flags"], ";")
+    return table.set_column(table.schema.get_field_index("flags"), "flags", flags)
+
+
+def _read_json(path: Path) -> pa.Table:
+    import json
+
+    with path.open(encoding="utf-8") as lines:
+        return pa.Table.from_pylist([json.loads(line) for line in lines])
+
+
+def _read_avro(path: Path) -> pa.Table:
+    with path.open("rb") as file:
+        return pa.Table.from_pylist(list(fastavro.reader(file)))
+
+
+_READERS = {".parquet": pq.read_table, ".csv": _read_csv, ".json": _read_json, ".avro": _read_avro}
+
+
+def _collection_of(folder: Path, estimates: pa.Table) -> Collection:
+    """Return the collection of a result, from its manifest and the keys of its estimates."""
+    public = read_manifest(folder)["collection"]
+    values = public["values"]
+    definition = Definition(
+        name=public["name"],
+        mechanism=public["mechanism"],
+        epsilon=Decimal(str(public["epsilon"])),
+        padding=public["padding"],
+        allocation=public["allocation"],
+        estimator=public["estimator"],
+        keys=KeyDomain.of_texts(estimates["key"].to_pylist()),
+        values=ValueRange(
+            low=Decimal(str(values["range"][0])),
+            high=Decimal(str(values["range"][1])),
+            outside=values["outside"],
+            duplicates=values["duplicates"],
+        ),
+    )
+    return Collection.of(definition)
+
+
+def _true_figures(collection: Collection, source: RecordSource, engine: Engine) -> tuple[F64, F64 | None]:
+    inputs = source.inspect(collection)
+    with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder, spill_folder() as spill:
+        truth_path, summary_path = f"{folder}/truth.npz", f"{folder}/summary.json"
+        with engine_pipeline(engine) as p:
+            # The digests only bring rows together here; the secret is forgotten afterwards.
+            records, read = read_records(p, collection, source, inputs, Secret.new(), spill=spill)
+            sums = records | "Truth" >> CountTruth(collection.mechanism.keys, has_values=True)
+            sums | "WriteTruth" >> beam.ParDo(_WriteTruth(truth_path))
+            (read,) | "Summary" >> WriteSummary(summary_path)
+        check_records(read_summary(summary_path), source, inputs, reports=None)
+        with np.load(truth_path) as arrays:
+            truth = Truth(int(arrays["n"]), arrays["holders"], arrays["high"], arrays["low"])
+    mean = truth.mean()
+    values = collection.definition.values
+    if mean is not None and values is not None:
+        low, high = float(values.low), float(values.high)
+        mean = low + (mean + 1) * (high - low) / 2
+    return truth.frequency(), mean
+
+
+class _WriteTruth(beam.DoFn):
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def process(self, element: Truth) -> Iterator[str]:
+        if element.high is None or element.low is None:
+            raise ValueError("the truth has no values")
+        np.savez(self._path, n=element.n, holders=element.holders, high=element.high, low=element.low)
+        yield self._path
+
+
+def _read_truth(path: Path, keys: pa.ChunkedArray) -> tuple[F64, F64 | None]:
+    if not path.is_file():
+        raise InputError(f"--truth {path} does not exist.")
+    try:
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+        else:
+            table = pacsv.read_csv(
+                path,
+                convert_options=pacsv.ConvertOptions(
+                    column_types={"key": pa.string()}, strings_can_be_null=False
+                ),
+            )
+    except pa.ArrowException as error:
+        raise InputError(f"--truth {path} cannot be read: {error}.") from error
+    missing = {"key", "frequency"} - set(table.column_names)
+    if missing:
+        raise InputError(
+            f"--truth {path} lacks the column {', '.join(sorted(missing))}; it must hold key, frequency and, where "
+            "there are values, mean."
+        )
+    rows = pc.index_in(keys.combine_chunks(), value_set=table["key"].combine_chunks().cast(pa.string()))
+    if rows.null_count:
+        absent = keys.combine_chunks().filter(pc.is_null(rows))[0].as_py()
+        raise InputError(
+            f"--truth {path} has no row for the key {absent!r} (and {rows.null_count - 1} others)."
+        )
+    frequency = _floats(table["frequency"].take(rows))
+    return frequency, _floats(table["mean"].take(rows)) if "mean" in table.column_names else None
+
+
+# -- comparing --------------------------------------------------------------------------------------------
+
+
+def _compare(estimates: pa.Table, frequency: F64, mean: F64 | None, top: int | None) -> Evaluation:
+    order = np.argsort(-np.nan_to_num(frequency, nan=-1.0), kind="stable")[: top or len(frequency)]
+    columns: dict[str, Any] = {"key": estimates["key"].take(pa.array(order))}
+    figures: dict[str, float | int | None] = {"keys": len(order), "n": _n(estimates)}
+    for name, true in (("frequency", frequency), ("mean", mean)):
+        if true is None or name not in estimates.column_names:
+            continue
+        parts = {part: _floats(estimates[part])[order] for part in (name, f"{name}_low", f"{name}_high")}
+        columns[f"true_{name}"] = pa.array(true[order], from_pandas=True)
+        columns |= {part: pa.array(array, from_pandas=True) for part, array in parts.items()}
+        figures |= _figures(name, true[order], parts)
+    return Evaluation(table=pa.table(columns), figures=figures)
+
+
+def _figures(name: str, true: F64, parts: dict[str, F64]) -> dict[str, float | int | None]:
+    estimated, low, high = parts[name], parts[f"{name}_low"], parts[f"{name}_high"]
+    known = np.isfinite(true) & np.isfinite(estimated)
+    bounded = np.isfinite(true) & np.isfinite(low) & np.isfinite(high)
+    covered = (low <= true) & (true <= high)
+    return {
+        f"{name}_keys": int(known.sum()),
+        f"{name}_mse": float(np.mean((estimated - true)[known] ** 2)) if known.any() else None,
+        f"{name}_coverage": float(np.mean(covered[bounded])) if bounded.any() else None,
+    }
+
+
+def _n(estimates: pa.Table) -> int:
+    return int(estimates["n"][0].as_py()) if estimates.num_rows else 0
+
+
+def _floats(column: pa.ChunkedArray) -> F64:
+    array: F64 = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return array
+
+
+def as_rows(evaluation: Evaluation) -> Sequence[dict[str, Any]]:
+    """Return the table row by row."""
+    rows: list[dict[str, Any]] = evaluation.table.to_pylist()
+    return rows

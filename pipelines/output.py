@@ -1,0 +1,89 @@
+"""Output folders that appear complete or not at all.
+
+A run writes into a staging folder beside the wanted one; only when everything is there and checked does the
+staging folder take the wanted name. An existing result is not replaced unless asked, and a folder that holds
+anything but a result of ours is never touched.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from pathlib import Path
+from types import TracebackType
+
+from ..errors import InputError, RunError
+
+__all__ = ["OutputFolder"]
+
+_OURS = re.compile(r"(estimates|counts|reports|rejects)[-0-9a-z]*\.(parquet|avro|csv|json)|manifest\.json")
+
+
+class OutputFolder:
+    """A folder that a run fills; use as a context manager and call `publish` at the end.
+
+    Args:
+        path: the wanted folder.
+        overwrite: replace an earlier result.
+        option: name of the option that gave the path, for messages.
+
+    Raises:
+        InputError: Something is in the way.
+    """
+
+    def __init__(self, path: str | Path, *, overwrite: bool = False, option: str = "--output") -> None:
+        if "://" in str(path):
+            raise InputError(f"{option} {path}: object stores are not available yet; give a local folder.")
+        self.path = Path(path)
+        self._check(overwrite, option)
+        self.staging = self.path.absolute().parent / f".{self.path.name}.{uuid.uuid4().hex[:12]}.partial"
+
+    def _check(self, overwrite: bool, option: str) -> None:
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
+            raise InputError(
+                f"{option} {self.path} exists and is not a folder. Give the name of a new folder."
+            )
+        present = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
+        foreign = [name for name in present if not _OURS.fullmatch(name)]
+        if foreign:
+            raise InputError(
+                f"{option} {self.path} holds files that ldp-beam did not write ({', '.join(foreign[:3])}"
+                f"{', …' if len(foreign) > 3 else ''}). Give the name of a new folder."
+            )
+        if present and not overwrite:
+            raise InputError(
+                f"{option} {self.path} exists and holds a result. Give another folder, or --overwrite to replace it."
+            )
+
+    def __enter__(self) -> OutputFolder:
+        try:
+            self.staging.mkdir(parents=True)
+        except OSError as error:
+            raise InputError(f"{self.path}: the output folder cannot be made: {error.strerror}.") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def publish(self) -> None:
+        """Give the staging folder the wanted name, replacing an earlier result.
+
+        Raises:
+            RunError: The file system refused; the earlier result is still in place.
+        """
+        retired = self.staging.with_suffix(".replaced")
+        try:
+            if self.path.exists():
+                self.path.rename(retired)
+            try:
+                self.staging.rename(self.path)
+            except OSError:
+                if retired.exists():
+                    retired.rename(self.path)
+                raise
+        except OSError as error:
+            raise RunError(f"{self.path}: the result could not be put in place: {error}.") from error
+        shutil.rmtree(retired, ignore_errors=True)

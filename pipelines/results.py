@@ -1,0 +1,143 @@
+"""From what a run summarised to what it publishes: final file names and the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RunError
+from ..mechanisms import Mechanism
+from ..schemas.manifest import Manifest, Randomness
+from ..schemas.tally import INVALID_REASONS, REPORTS_COUNTED, REPORTS_MALFORMED, SET_ASIDE_REASONS
+from ..transforms.collection import Collection
+from .output import OutputFolder
+from .running import Clock, Engine, versions
+
+if TYPE_CHECKING:
+    from .collect import ClientRun
+
+__all__ = ["describe", "finish_files", "manifest_of", "mechanism_figures", "reports_counted"]
+
+_REPORT_TALLIES = (REPORTS_COUNTED, REPORTS_MALFORMED)
+
+
+def reports_counted(summary: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many reports were counted and how many were malformed."""
+    tally = summary["tally"]
+    return {"counted": tally.get(REPORTS_COUNTED, 0), "malformed": tally.get(REPORTS_MALFORMED, 0)}
+
+
+def finish_files(
+    summary: Mapping[str, Any],
+    result: OutputFolder,
+    reports: OutputFolder | None = None,
+    rejects: OutputFolder | None = None,
+) -> list[dict[str, Any]]:
+    """Check that every listed file exists, name the parts, and remove what is not part of the result.
+
+    Files of failed attempts are in a folder and not in the summary: they are deleted.
+
+    Raises:
+        RunError: A file that a worker wrote cannot be seen from here.
+    """
+    folders = {"estimates": result, "counts": result, "reports": reports, "rejects": rejects}
+    listed: list[dict[str, Any]] = []
+    kept: set[Path] = set()
+    by_kind: dict[str, list[tuple[str, int]]] = {}
+    for kind, path, rows in summary["files"]:
+        by_kind.setdefault(kind, []).append((path, rows))
+    for kind, files in by_kind.items():
+        folder = folders[kind]
+        if folder is None:
+            raise RunError(f"A worker wrote {kind} where none were asked for.")
+        for number, (path, rows) in enumerate(sorted(files, key=lambda file: (-file[1], file[0]))):
+            final = _final_name(kind, Path(path), number, len(files))
+            _settle(Path(path), folder.staging / final)
+            kept.add(folder.staging / final)
+            listed.append({"kind": kind, "name": final, "rows": rows})
+    for folder in {f for f in folders.values() if f is not None}:
+        for path in folder.staging.iterdir():
+            if path not in kept:
+                path.unlink()
+    return listed
+
+
+def _final_name(kind: str, path: Path, number: int, total: int) -> str:
+    if kind in ("estimates", "counts"):
+        return path.name
+    return f"{kind}-{number:05d}-of-{total:05d}{path.suffix}"
+
+
+def _settle(path: Path, final: Path) -> None:
+    try:
+        path.rename(final)
+    except OSError as error:
+        raise RunError(
+            f"A worker reported the file {path.name}, which cannot be seen from here: {error}."
+        ) from error
+
+
+def mechanism_figures(mechanism: Mechanism) -> dict[str, Any]:
+    """Return name and parameters of a mechanism for the manifest."""
+    return {"name": mechanism.name, "keys": mechanism.keys, "parameters": dict(mechanism.parameters())}
+
+
+def manifest_of(
+    verb: str,
+    collection: Collection,
+    randomness: Randomness,
+    engine: Engine,
+    clock: Clock,
+    *,
+    records: Mapping[str, Any] | None,
+    reports: Mapping[str, int] | None,
+    files: Sequence[Mapping[str, Any]],
+    spends: bool,
+    warnings: Sequence[str] = (),
+) -> Manifest:
+    """Put a manifest together."""
+    mechanism = collection.mechanism
+    declared = format(mechanism.epsilon.normalize(), "f")
+    return Manifest(
+        verb=verb,
+        definition=collection.definition.public(),
+        fingerprint=collection.fingerprint,
+        mechanism=mechanism_figures(mechanism),
+        epsilon={
+            "declared": declared,
+            "exact": mechanism.exact_epsilon(),
+            "spent_per_user": declared if spends else "0",
+        },
+        randomness=randomness,
+        records=records,
+        reports=reports,
+        engine=engine.as_json(),
+        versions=versions(),
+        files=files,
+        started=clock.started,
+        seconds=clock.seconds(),
+        warnings=warnings,
+    )
+
+
+def describe(
+    verb: str, run: ClientRun, summary: Mapping[str, Any], clock: Clock, files: Sequence[Mapping[str, Any]]
+) -> Manifest:
+    """Return the manifest of a run that read records."""
+    tally = {name: count for name, count in summary["tally"].items() if name not in _REPORT_TALLIES}
+    reasons = (*SET_ASIDE_REASONS, *INVALID_REASONS)
+    records = {**tally, "rejected": {name: tally[name] for name in reasons if tally.get(name)}}
+    warnings = [] if run.randomness.private else ["The randomness came from a seed: this run is not private."]
+    return manifest_of(
+        verb,
+        run.collection,
+        run.randomness,
+        run.engine,
+        clock,
+        records=records,
+        reports=reports_counted(summary) if verb == "collect" else None,
+        files=files,
+        spends=True,
+        warnings=warnings,
+    )

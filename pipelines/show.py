@@ -1,0 +1,147 @@
+"""What people see on a terminal: tables, warnings, and where the files lie. Everything goes to standard error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.table import Table
+
+from .evaluate import Evaluation, read_estimates
+
+__all__ = ["Screen"]
+
+_ROWS = 20
+
+
+class Screen:
+    """Prints for people; silent where standard error is no terminal and nothing was asked for.
+
+    Args:
+        quiet: print nothing but errors and warnings.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=False)
+        self._quiet = quiet
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if not self._quiet:
+            self._console.print(text, markup=False)
+
+    def warn(self, text: str) -> None:
+        """Print a warning, even when quiet."""
+        self._console.print(f"Warning: {text}", style="yellow", markup=False)
+
+    def error(self, text: str) -> None:
+        """Print an error of one paragraph."""
+        self._console.print(f"Error: {text}", style="red", markup=False)
+
+    def result(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """Print the most frequent keys of a result, and what a reader must know of it."""
+        if self._quiet:
+            return
+        estimates = read_estimates(folder)
+        shown = estimates.take(pc.sort_indices(estimates, [("frequency", "descending", "at_end")])[:_ROWS])
+        self._console.print(_estimates_table(shown))
+        if estimates.num_rows > _ROWS:
+            self.say(f"The {_ROWS} most frequent of {estimates.num_rows:,} keys; all are in the files.")
+        self.say(_guarantee(manifest))
+        self._rejects(manifest)
+        self.say(f"Files: {', '.join(f['name'] for f in manifest['files'])}, manifest.json in {folder}")
+
+    def reports(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """Print what `perturb` wrote."""
+        rows = sum(f["rows"] for f in manifest["files"] if f["kind"] == "reports")
+        self.say(f"{rows:,} reports in {folder}. {_guarantee(manifest)}")
+        self._rejects(manifest)
+
+    def _rejects(self, manifest: dict[str, Any]) -> None:
+        records = manifest.get("records") or {}
+        reasons = dict(records.get("rejected") or {})
+        if records.get("outside_the_domain"):
+            reasons["outside_the_domain"] = records["outside_the_domain"]
+        if reasons:
+            listed = ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in reasons.items())
+            self.say(f"Left out of the input: {listed}.")
+        malformed = (manifest.get("reports") or {}).get("malformed")
+        if malformed:
+            self.say(f"Set aside: {malformed:,} malformed reports.")
+
+    def evaluation(self, evaluation: Evaluation) -> None:
+        """Print the truth beside the estimates, and the errors."""
+        if self._quiet:
+            return
+        self._console.print(_evaluation_table(evaluation))
+        for name, value in evaluation.figures.items():
+            self.say(f"{name.replace('_', ' ')}: {_figure(value)}")
+
+
+def _guarantee(manifest: dict[str, Any]) -> str:
+    epsilon = manifest["epsilon"]["declared"]
+    if not manifest["randomness"]["private"]:
+        return f"NOT PRIVATE: the randomness came from a seed (epsilon {epsilon} is only what a secret would give)."
+    n = (manifest.get("reports") or {}).get("counted")
+    people = f"{n:,} reports. " if n is not None else ""
+    return f"{people}Each report is {epsilon}-locally differentially private for everything its user holds."
+
+
+def _estimates_table(rows: pa.Table) -> Table:
+    table = Table(title="Estimates with 95 % intervals", title_justify="left")
+    table.add_column("key", overflow="fold")
+    table.add_column("frequency", justify="right")
+    table.add_column("interval", justify="right")
+    has_mean = "mean" in rows.column_names
+    if has_mean:
+        table.add_column("mean", justify="right")
+        table.add_column("interval", justify="right")
+    table.add_column("flags")
+    for row in rows.to_pylist():
+        cells = [row["key"], _figure(row["frequency"]), _interval(row, "frequency")]
+        if has_mean:
+            cells += [_figure(row["mean"]), _interval(row, "mean")]
+        table.add_row(*cells, ", ".join(row["flags"]))
+    return table
+
+
+def _evaluation_table(evaluation: Evaluation) -> Table:
+    rows = evaluation.table
+    table = Table(title="Truth and estimate with 95 % interval", title_justify="left")
+    table.add_column("key", overflow="fold")
+    names = [name for name in ("frequency", "mean") if f"true_{name}" in rows.column_names]
+    for name in names:
+        for column in (f"true {name}", "estimate", "interval"):
+            table.add_column(column, justify="right")
+    for row in rows.slice(0, _ROWS).to_pylist():
+        cells = [row["key"]]
+        for name in names:
+            cells += [_figure(row[f"true_{name}"]), _figure(row[name]), _interval(row, name)]
+        table.add_row(*cells)
+    if rows.num_rows > _ROWS:
+        table.caption = f"The first {_ROWS} of {rows.num_rows:,} compared keys; --json gives all."
+    return table
+
+
+def _interval(row: dict[str, Any], name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return "" if low is None or high is None else f"{_figure(low)} … {_figure(high)}"
+
+
+def _figure(value: float | int | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return (
+        f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1000 else f"{value:.4f}".rstrip("0").rstrip(".")
+    )
+
+
+def is_terminal() -> bool:
+    """Whether a person is watching."""
+    return sys.stderr.isatty()

@@ -1,0 +1,123 @@
+"""What all tests share: small collections, small inputs, and the data that may lie beside the checkout."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import settings
+
+# Machines that run these tests differ in speed; what is tested is never how long something takes.
+settings.register_profile("ldp-beam", deadline=None)
+settings.load_profile("ldp-beam")
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+DEFINITION = """
+name      = "fruit"
+mechanism = "{mechanism}"
+epsilon   = {epsilon}
+padding   = {padding}
+{more}
+[keys]
+{keys}
+[values]
+range = [{low}, {high}]
+{values}
+"""
+
+
+@pytest.fixture
+def define(tmp_path):
+    """Return a function that writes a collection definition and returns its path."""
+
+    def write(name="collection.toml", **fields):
+        defaults = {
+            "mechanism": "pckv-ue",
+            "epsilon": "2",
+            "padding": 2,
+            "more": "",
+            "keys": 'list = ["apple", "banana", "cherry"]',
+            "low": -1,
+            "high": 1,
+            "values": "",
+        }
+        path = tmp_path / name
+        path.write_text(DEFINITION.format(**(defaults | fields)), encoding="utf-8")
+        return path
+
+    return write
+
+
+ITEM = pa.struct([("key", pa.string()), ("value", pa.float64())])
+
+
+@pytest.fixture
+def nested(tmp_path):
+    """Return a function that writes [(user, [(key, value), …]), …] as nested Parquet and returns its path."""
+
+    def write(people, name="records.parquet", row_group_size=None):
+        items = [[{"key": k, "value": v} for k, v in held] for _, held in people]
+        table = pa.table(
+            {
+                "user_id": pa.array([u for u, _ in people], pa.string()),
+                "items": pa.array(items, pa.list_(ITEM)),
+            }
+        )
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path, row_group_size=row_group_size)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def people():
+    """Return a function that makes n people with one or two pairs each, every tenth with none."""
+
+    def make(n, keys=("apple", "banana", "cherry")):
+        made = []
+        for i in range(n):
+            held = [(keys[i % len(keys)], (i % 9 - 4) / 4)]
+            if i % 3 == 0:
+                held.append((keys[(i + 1) % len(keys)], -0.5))
+            made.append((f"user-{i}", [] if i % 10 == 9 else held))
+        return made
+
+    return make
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs the command line in this process: (exit code, standard output, standard error)."""
+    from ldp_beam.pipelines.cli import main
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return end.value.code, out, " ".join(err.split())
+
+    return call
+
+
+@pytest.fixture
+def run_json(run):
+    """Return a function that runs the command line with --json and returns the object."""
+
+    def call(*arguments):
+        code, out, err = run(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return call
+
+
+@pytest.fixture
+def shared():
+    """Return the folder of data beside the checkout, or skip."""
+    if not SHARED.is_dir():
+        pytest.skip("the data folder beside the checkout is absent")
+    return SHARED

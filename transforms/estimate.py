@@ -1,0 +1,105 @@
+"""The server's second step: counts → estimates with standard errors and 95 % intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import apache_beam as beam
+import pyarrow as pa
+
+from ..mechanisms import Counts, Estimates
+from ..schemas.counts import MAIN_GROUP
+from ..schemas.estimates import FREQUENCY_COLUMNS, MEAN_COLUMNS, estimates_schema, estimates_table
+from .collection import Collection
+from .count import BLOCK_COUNTS, AddCounts, CountBlock, join_blocks, split_blocks
+
+__all__ = ["EstimateCounts", "GatherCounts", "estimate_counts"]
+
+
+def estimate_counts(
+    collection: Collection, counts: Counts, *, private: bool = True, period: str = ""
+) -> pa.RecordBatch:
+    """Estimate every declared key from the counts of a collection.
+
+    Args:
+        collection: what was collected; its definition names the estimator and the raw units.
+        counts: counts over the whole key domain.
+        private: False where the reports' randomness came from a seed.
+        period: name of the period, for the file header.
+
+    Returns:
+        One row a key, in the order of the domain: see `schemas.estimates`.
+    """
+    definition = collection.definition
+    estimates = collection.mechanism.estimate(counts, definition.estimator)
+    if definition.values is not None:
+        estimates = estimates.in_units(float(definition.values.low), float(definition.values.high))
+    schema = estimates_schema(
+        has_values=estimates.mean is not None,
+        support=tuple(sorted(estimates.support)),
+        header=collection.header("estimates", period=period, private=private),
+    )
+    return estimates_table(
+        definition.keys.texts(), _figures(estimates), estimates.support, estimates.n, estimates.flags, schema
+    )
+
+
+def _figures(estimates: Estimates) -> dict[str, object]:
+    names = FREQUENCY_COLUMNS + (MEAN_COLUMNS if estimates.mean is not None else ())
+    return {name: getattr(estimates, name) for name in names}
+
+
+class GatherCounts(beam.PTransform):
+    """(`CountBlock`, `Counts`) → ((round, group), `Counts`) over the whole domain, n = 0 included.
+
+    In the global window the main group exists even where no report came, so that every declared key has an
+    estimate (flagged "no-reports") and an empty input is not mistaken for a missing one.
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        super().__init__()
+        self._collection = collection
+
+    def expand(
+        self, counts: beam.PCollection[tuple[CountBlock, Counts]]
+    ) -> beam.PCollection[tuple[tuple[int, str], Counts]]:
+        zero = [
+            ((0, MAIN_GROUP, block), part) for block, part in split_blocks(self._collection.mechanism.zero())
+        ]
+        none = counts.pipeline | "NoReports" >> beam.Create(zero)
+        none.element_type = BLOCK_COUNTS
+        return (
+            (counts, none)
+            | beam.Flatten()
+            | "AddZero" >> beam.CombinePerKey(AddCounts())
+            | "ByGroup"
+            >> beam.MapTuple(_by_group).with_output_types(
+                beam.typehints.KV[tuple[int, str], tuple[int, Counts]]
+            )
+            | beam.GroupByKey()
+            | "Join" >> beam.MapTuple(_join).with_output_types(beam.typehints.KV[tuple[int, str], Counts])
+        )
+
+
+def _by_group(key: CountBlock, counts: Counts) -> tuple[tuple[int, str], tuple[int, Counts]]:
+    return (key[0], key[1]), (key[2], counts)
+
+
+def _join(key: tuple[int, str], blocks: Iterable[tuple[int, Counts]]) -> tuple[tuple[int, str], Counts]:
+    return key, join_blocks(blocks)
+
+
+class EstimateCounts(beam.PTransform):
+    """((round, group), `Counts`) → one record batch of estimates for each group."""
+
+    def __init__(self, collection: Collection, *, private: bool = True, period: str = "") -> None:
+        super().__init__()
+        self._collection, self._private, self._period = collection, private, period
+
+    def expand(
+        self, counts: beam.PCollection[tuple[tuple[int, str], Counts]]
+    ) -> beam.PCollection[pa.RecordBatch]:
+        collection, private, period = self._collection, self._private, self._period
+        return counts | "Estimate" >> beam.MapTuple(
+            lambda _, group_counts: estimate_counts(collection, group_counts, private=private, period=period)
+        ).with_output_types(pa.RecordBatch)

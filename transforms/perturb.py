@@ -1,0 +1,52 @@
+"""The client's step: canonical records → perturbed reports. The last place where a record exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+import pyarrow as pa
+
+from ..mechanisms import Secret
+from ..schemas.reports import report_schema
+from .batches import layout_tuples, reports_to_batch
+from .collection import Collection
+from .record_batches import batch_to_records
+
+__all__ = ["PerturbRecords"]
+
+
+class PerturbRecords(beam.PTransform):
+    """Record batches of canonical records → record batches of reports, one report a user.
+
+    Privacy:
+        Each report satisfies the collection's epsilon under local differential privacy for the user's whole
+        record. The report is a pseudo-random function of the secret and (fingerprint, period, user,
+        record): a retried bundle, another worker, batch size or engine gives the same report.
+
+    Args:
+        collection: what is collected.
+        secret: the clients' secret; it travels in the pickled stage to the client-side workers and nowhere
+            else.
+        period: what the user named this period; another period gives fresh, independent reports.
+    """
+
+    def __init__(self, collection: Collection, secret: Secret, *, period: str = "") -> None:
+        super().__init__()
+        self._collection = collection
+        self._stream = secret.stream(fingerprint=collection.fingerprint, period=period)
+
+    def expand(self, records: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[pa.RecordBatch]:
+        perturb = _Perturb(self._collection, self._stream)
+        return records | "Perturb" >> beam.ParDo(perturb).with_output_types(pa.RecordBatch)
+
+
+class _Perturb(beam.DoFn):
+    def __init__(self, collection: Collection, stream: object) -> None:
+        self._mechanism = collection.mechanism
+        self._stream = stream
+        self._schema = report_schema(layout_tuples(collection.mechanism.layout()))
+
+    def process(self, element: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        reports = self._mechanism.perturb(batch_to_records(element), self._stream)
+        yield reports_to_batch(reports, self._schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class KeyDomain:
         if len(texts) == 0:
             raise InputError(f"{where} holds no key. A collection needs at least one key to ask about.")
         _require_size(len(texts), where)
-        texts = pc.utf8_normalize(texts, form="NFC")
+        texts = _normal(texts)
         _refuse_empty(texts, where)
         _refuse_repeated(texts, where)
         return cls(texts, 0, len(texts))
@@ -201,8 +202,7 @@ class KeyDomain:
 
     def _index_texts(self, texts: pa.Array) -> I32:
         table = self._lookup()
-        if not pc.all(pc.string_is_ascii(texts), skip_nulls=True).as_py():
-            texts = pc.utf8_normalize(texts, form="NFC")
+        texts = _normal(texts)
         found = [table.get(text, OUTSIDE) for text in texts.to_pylist()]
         return _mark_missing(np.array(found, dtype=np.int32), texts)
 
@@ -210,6 +210,14 @@ class KeyDomain:
         if self._table is None:
             self._table = {text: i for i, text in enumerate(self.texts().to_pylist())}
         return self._table
+
+
+def _normal(texts: pa.Array) -> pa.Array:
+    """Return texts in NFC; Arrow's own `utf8_normalize` gives NFD for "NFC" in some versions."""
+    if pc.all(pc.string_is_ascii(texts), skip_nulls=True).as_py() is not False:
+        return texts
+    normal = [None if text is None else unicodedata.normalize("NFC", text) for text in texts.to_pylist()]
+    return pa.array(normal, pa.string())
 
 
 def _is_text(kind: pa.DataType) -> bool:

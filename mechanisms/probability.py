@@ -80,7 +80,7 @@ def budget_ratio(epsilon: Decimal) -> Fraction:
     """
     nearest = float(epsilon)
     below = nearest if Decimal(nearest) <= epsilon else math.nextafter(nearest, 0.0)
-    return Fraction(EXACT.multiply(EXACT.exp(Decimal(below)), 1 - _SLACK))
+    return Fraction(EXACT.multiply(EXACT.exp(Decimal(below)), EXACT.subtract(Decimal(1), _SLACK)))
 
 
 def log_up(ratio: Fraction) -> float:

@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-
 from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, Records, Reports, Secret, make_mechanism
 
 NAMES = sorted(MECHANISMS)

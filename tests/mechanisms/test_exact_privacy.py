@@ -9,7 +9,6 @@ import math
 from fractions import Fraction
 
 import pytest
-
 from ldp_beam.mechanisms import PCKVGRR, PCKVUE
 
 N = 1 << 64

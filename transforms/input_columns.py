@@ -10,9 +10,7 @@ from ..schemas.records import Columns, Layout
 __all__ = ["check_columns", "is_list", "is_number", "is_text", "plain_type"]
 
 
-def check_columns(
-    path: str, schema: pa.Schema, columns: Columns, *, has_values: bool, with_times: bool
-) -> Layout:
+def check_columns(path: str, schema: pa.Schema, columns: Columns, *, has_values: bool, with_times: bool) -> Layout:
     """Recognise the layout of a file and check the columns that its records need.
 
     Args:
@@ -49,12 +47,8 @@ class _SchemaCheck:
     def _layout(self) -> Layout:
         names = self._schema.names
         items, key = self._columns.items, self._columns.key
-        if items in names and key in names:
-            raise self._error(
-                f"has both a column {items!r} (nested layout) and a column {key!r} (pairs layout)",
-                "Name the one that does not hold the records otherwise, with --items-column or --key-column.",
-            )
-        if items in names:
+        # A list of items decides, even where some other column is called like a key; a text does not.
+        if items in names and (key not in names or is_list(self._schema.field(items).type)):
             return "nested"
         if key in names:
             return "pairs"
@@ -70,9 +64,7 @@ class _SchemaCheck:
         kind = self._schema.field(name).type
         if pa.types.is_null(kind):
             return
-        if not is_list(kind) or not (
-            pa.types.is_struct(kind.value_type) or pa.types.is_null(kind.value_type)
-        ):
+        if not is_list(kind) or not (pa.types.is_struct(kind.value_type) or pa.types.is_null(kind.value_type)):
             raise self._wrong_type(name, kind, "a list of structs with the fields key and value")
         if pa.types.is_null(kind.value_type):
             return
@@ -99,9 +91,7 @@ class _SchemaCheck:
                 f"Name yours with --time-column. {did_you_mean(name, self._schema.names)}",
             )
         kind = plain_type(self._schema.field(name).type)
-        if not (
-            pa.types.is_temporal(kind) or pa.types.is_integer(kind) or is_text(kind) or pa.types.is_null(kind)
-        ):
+        if not (pa.types.is_temporal(kind) or pa.types.is_integer(kind) or is_text(kind) or pa.types.is_null(kind)):
             raise self._wrong_type(name, kind, "a timestamp, an integer, or text in ISO 8601")
 
     def _require(self, what: str, name: str, names: list[str], option: str, *, inside: str = "") -> None:

@@ -88,6 +88,10 @@ def inspect_file(path: str, kind: str) -> Facts:
         return inspect(path)
     except InputError:
         raise
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"The input file {path} is not UTF-8 text ({error.reason} near byte {error.start}). Convert it to UTF-8."
+        ) from error
     except (pa.ArrowException, OSError, EOFError, ValueError, KeyError, zlib.error, csv.Error) as error:
         raise InputError(
             f"The input file {path} cannot be read as {kind}: {error}. It is damaged or of another format; "
@@ -104,9 +108,7 @@ def _parquet(path: str) -> Facts:
             sizes = [group.column(i) for i in range(group.num_columns)]
             groups.append(RowGroup(group.num_rows, sum(column.total_compressed_size for column in sizes)))
             pairs += max([group.num_rows, *(column.num_values for column in sizes)])
-        return Facts(
-            schema=file.schema_arrow, rows=metadata.num_rows, estimated_pairs=pairs, groups=tuple(groups)
-        )
+        return Facts(schema=file.schema_arrow, rows=metadata.num_rows, estimated_pairs=pairs, groups=tuple(groups))
 
 
 def _avro(path: str) -> Facts:

@@ -130,12 +130,9 @@ def microseconds(column: pa.Array) -> I64:
         column = pc.cast(column, pa.timestamp("us"))
     elif pa.types.is_timestamp(column.type):
         column = pc.cast(column, pa.timestamp("us", tz=column.type.tz), safe=False)
-    times: I64 = pc.fill_null(_as_int64(column), NO_TIME).to_numpy(zero_copy_only=False)
+    whole = pc.fill_null(pc.cast(column, pa.int64(), safe=False), NO_TIME)
+    times: I64 = whole.to_numpy(zero_copy_only=False)
     return times
-
-
-def _as_int64(column: pa.Array) -> pa.Array:
-    return pc.cast(column, pa.int64(), safe=not pa.types.is_timestamp(column.type))
 
 
 def _iso(text: str | None) -> int:

@@ -126,9 +126,7 @@ def test_global_seeds_have_no_influence(mechanism):
 
 def test_a_changed_record_gets_fresh_bits(mechanism):
     records = people(2_000, mechanism.keys)
-    moved = Records(
-        users=records.users, offsets=records.offsets, keys=records.keys, values=records.values ^ 1
-    )
+    moved = Records(users=records.users, offsets=records.offsets, keys=records.keys, values=records.values ^ 1)
     held = records.sizes > 0
     one, other = mechanism.perturb(records, STREAM), mechanism.perturb(moved, STREAM)
     differ = np.zeros(2_000, dtype=bool)

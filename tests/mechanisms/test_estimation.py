@@ -35,12 +35,12 @@ MEAN = np.linspace(-0.8, 0.8, KEYS)
 
 
 def draw(random, users):
-    """Users who hold three keys at most: key k, k + 4, k + 8 each with its frequency, in four exclusive groups."""
+    """Users of four groups: those of group g may hold the keys g, g + 4 and g + 8, so three at most."""
     group = random.integers(0, 4, PEOPLE)
     held = np.zeros((PEOPLE, KEYS), bool)
     for k in range(KEYS):
         held[:, k] = (group == k % 4) & (random.random(PEOPLE) < 2 * FREQUENCY[k])
-    user, keys = np.nonzero(held)
+    _, keys = np.nonzero(held)
     values = np.where(random.random(len(keys)) < (1 + MEAN[keys]) / 2, 1.0, -1.0)
     return Records(
         users=users,
@@ -65,7 +65,7 @@ def repeats(request):
 
 
 def test_frequencies_are_unbiased(repeats):
-    """24 means within 7 standard errors (false alarm 6e-11 together); 3 % of the frequency off is found."""
+    """24 means within 7 standard errors (false alarm 6e-11 together); 30 % off is found."""
     mechanism, results = repeats
     truth = FREQUENCY / 2
     error = np.sqrt(frequency_variance(mechanism.probabilities, PADDING, truth, PEOPLE) / REPEATS)
@@ -139,9 +139,7 @@ def test_figures_are_finite_or_null(mechanism, data):
             assert np.isfinite(column).all()
         for column in (e.mean_low, e.mean_high):
             assert np.isfinite(column).all()
-        assert (
-            (e.frequency_low >= 0) & (e.frequency_low <= e.frequency_high) & (e.frequency_high <= 1)
-        ).all()
+        assert ((e.frequency_low >= 0) & (e.frequency_low <= e.frequency_high) & (e.frequency_high <= 1)).all()
         assert ((e.mean_low >= -1) & (e.mean_low <= e.mean_high) & (e.mean_high <= 1)).all()
         exists = e.frequency_raw > 0
         assert np.array_equal(np.isnan(e.mean_raw), ~exists)
@@ -178,7 +176,7 @@ def test_flags_tell_clipping_and_few_holders():
     none, some = int(10_000 * b / 2), int(10_000 * (b + 0.1) / 2)
     e = mechanism.estimate(counts_of(10_000, [some, none, 0, 6000], [some, none, 0, 100]))
     assert e.flags["few-holders"].tolist() == [False, True, True, False]
-    assert e.flags["clipped"].tolist() == [False, False, True, True]
+    assert e.flags["clipped"].tolist() == [False, True, True, True]
     assert not e.flags["no-reports"].any()
     assert e.support["n1"].tolist() == [some, none, 0, 6000]
 
@@ -221,7 +219,7 @@ def test_one_key_of_a_huge_domain(value, epsilon, kind, keys):
 
 @pytest.mark.parametrize("kind", [PCKVUE, PCKVGRR])
 def test_few_users_and_little_epsilon(kind):
-    """20 users, 50 keys, epsilon 0.2: raw frequencies stay negative, means are null and flagged, nothing fails."""
+    """20 users, 50 keys, epsilon 0.2: raw frequencies stay negative, such means are null, nothing fails."""
     mechanism, secret = kind(epsilon="0.2", keys=50, padding=1), Secret.new()
     records = make_records(secret.users(), range(20), [{i % 50: 1.0} for i in range(20)])
     counts = mechanism.count(mechanism.perturb(records, secret.stream(fingerprint="few")))
@@ -229,6 +227,6 @@ def test_few_users_and_little_epsilon(kind):
     below = e.frequency_raw <= 0
     assert below.any()
     assert np.isnan(e.mean[below]).all()
-    assert (
-        e.flags["few-holders"][np.abs(e.mean) > 1].all() or (np.abs(e.mean_raw[np.abs(e.mean) > 1]) > 1).all()
-    )
+    corrected = mechanism.estimate(counts)
+    assert (np.abs(corrected.mean) <= 1).all()
+    assert corrected.flags["clipped"][below].all()

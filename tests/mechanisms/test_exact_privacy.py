@@ -33,9 +33,7 @@ UNARY = [(0.5, 3, 1, 2), (0.5, 3, 2, 3), (1, 3, 1, 2), (1, 3, 2, 3), (2, 3, 1, 2
 GRR = [(e, 4, padding, padding + 1) for e in (0.5, 1, 2) for padding in (1, 2, 3)]
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "keys", "padding", "largest"), [*UNARY, (20, 3, 1, 1), ("0.001", 2, 1, 1)]
-)
+@pytest.mark.parametrize(("epsilon", "keys", "padding", "largest"), [*UNARY, (20, 3, 1, 1), ("0.001", 2, 1, 1)])
 def test_unary_loss_is_epsilon(epsilon, keys, padding, largest, law_of):
     mechanism = PCKVUE(epsilon=epsilon, keys=keys, padding=padding)
     exact = loss([law_of(mechanism, record) for record in records(keys, largest)])
@@ -69,9 +67,7 @@ def test_other_allocations_have_the_loss_that_they_state(allocation, epsilon, ki
 
 
 # Compositions of equal budgets: epsilon_1 = epsilon_2 = 1, so the naive allocation of epsilon = 2.
-@pytest.mark.parametrize(
-    ("padding", "composed"), [(1, 1.3799), (2, 0.9112), (5, 0.4668), (10, 0.2604), (100, 0.0293)]
-)
+@pytest.mark.parametrize(("padding", "composed"), [(1, 1.3799), (2, 0.9112), (5, 0.4668), (10, 0.2604), (100, 0.0293)])
 def test_composition_of_equal_budgets(padding, composed):
     grr = PCKVGRR(epsilon=2, keys=100, padding=padding, allocation="naive")
     unary = PCKVUE(epsilon=2, keys=100, padding=padding, allocation="naive")

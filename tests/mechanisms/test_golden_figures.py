@@ -222,9 +222,7 @@ def test_estimates(row):
     assert corrected.mean[0] == near(mean)
     for estimates in (corrected, plain):
         assert estimates.frequency_raw[-1] == near(raw)
-        assert (
-            math.isnan(estimates.mean_raw[0]) if baseline is None else estimates.mean_raw[0] == near(baseline)
-        )
+        assert math.isnan(estimates.mean_raw[0]) if baseline is None else estimates.mean_raw[0] == near(baseline)
     assert plain.frequency[0] == near(raw)
     law = mechanism.probabilities
     assert frequency_variance(law, padding, f, n, fixed=True) == near(fixed)

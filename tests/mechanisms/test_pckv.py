@@ -21,9 +21,7 @@ from ldp_beam.mechanisms import (
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
-@pytest.mark.parametrize(
-    "epsilon", [1e-17, 1e-9, 40, 709, 710, math.inf, math.nan, 0, -1, True, "many", None]
-)
+@pytest.mark.parametrize("epsilon", [1e-17, 1e-9, 40, 709, 710, math.inf, math.nan, 0, -1, True, "many", None])
 def test_useless_or_impossible_epsilon_is_refused(name, epsilon):
     with pytest.raises(ParameterError, match="epsilon is"):
         make_mechanism(name, epsilon=epsilon, keys=4, padding=1)
@@ -118,9 +116,7 @@ def test_thresholds_stand_for_the_parameters():
 def test_dummies_of_grr_are_one_key():
     mechanism = PCKVGRR(epsilon=1, keys=3, padding=50)
     secret = Secret.from_seed(1)
-    reports = mechanism.perturb(
-        make_records(secret.users(), range(5000), [{}] * 5000), secret.stream(fingerprint="d")
-    )
+    reports = mechanism.perturb(make_records(secret.users(), range(5000), [{}] * 5000), secret.stream(fingerprint="d"))
     assert set(np.unique(reports.arrays["key"])) == {0, 1, 2, 3}
     counts = mechanism.count(reports)
     assert counts.n == 5000

@@ -140,9 +140,7 @@ def test_integers_of_every_type(dtype):
 def test_integers_of_every_length():
     lengths = [10**k for k in range(19)] + [10**k - 1 for k in range(1, 19)] + [-1, -(2**63), 2**63 - 1]
     for values in (lengths, *([v] for v in lengths)):
-        assert np.array_equal(
-            USERS.integers(np.array(values, np.int64)), text_digests([str(v) for v in values])
-        )
+        assert np.array_equal(USERS.integers(np.array(values, np.int64)), text_digests([str(v) for v in values]))
     top = np.array([2**64 - 1, 2**63], np.uint64)
     assert np.array_equal(USERS.integers(top), text_digests([str(2**64 - 1), str(2**63)]))
 

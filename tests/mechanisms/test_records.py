@@ -81,9 +81,7 @@ def test_very_many_duplicates_do_not_overflow(sign, monkeypatch):
 
 
 def test_records_from_python_data():
-    records = make_records(
-        DIGESTS, ["a", "b", "c"], [{2: 5.0, 0: 1.0}, [], [(1, 2.0), (1, 4.0)]], low=1.0, high=5.0
-    )
+    records = make_records(DIGESTS, ["a", "b", "c"], [{2: 5.0, 0: 1.0}, [], [(1, 2.0), (1, 4.0)]], low=1.0, high=5.0)
     assert records.offsets.tolist() == [0, 2, 2, 3]
     assert records.keys.tolist() == [0, 2, 1]
     assert records.values.tolist() == [-VALUE_ONE, VALUE_ONE, 0]

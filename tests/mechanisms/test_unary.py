@@ -96,13 +96,9 @@ def test_narrow_rows_of_any_origin_count_alike(cells):
     for plane in (view, view.copy(), padded[:, 1 : width + 1], np.asfortranarray(view)):
         assert np.array_equal(column_sums(wide_rows(plane, cells))[:cells], expected)
     part = view[3:17]
-    assert np.array_equal(
-        column_sums(wide_rows(part, cells))[:cells], bits_of(wide[3:17].copy(), cells).sum(axis=0)
-    )
+    assert np.array_equal(column_sums(wide_rows(part, cells))[:cells], bits_of(wide[3:17].copy(), cells).sum(axis=0))
     last = view[::7]
-    assert np.array_equal(
-        column_sums(wide_rows(last, cells))[:cells], bits_of(wide[::7].copy(), cells).sum(axis=0)
-    )
+    assert np.array_equal(column_sums(wide_rows(last, cells))[:cells], bits_of(wide[::7].copy(), cells).sum(axis=0))
 
 
 def test_own_rows_are_not_copied():
@@ -135,10 +131,7 @@ def test_counts_are_a_commutative_monoid(one, two, three):
     assert (a + MECHANISM.zero()).equals(a)
     joined = Reports(
         n=one.n + two.n + three.n,
-        arrays={
-            name: np.concatenate([part.arrays[name] for part in (one, two, three)])
-            for name in ("plus", "minus")
-        },
+        arrays={name: np.concatenate([part.arrays[name] for part in (one, two, three)]) for name in ("plus", "minus")},
     )
     assert MECHANISM.count(joined).equals(a + b + c)
     into = MECHANISM.count(three, MECHANISM.count(two, MECHANISM.count(one)))

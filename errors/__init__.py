@@ -34,9 +34,10 @@ class ParameterError(InputError):
 class NotAvailableError(InputError):
     """A name that is reserved for a feature which this version does not have."""
 
-    def __init__(self, what: str, *, instead: str = "") -> None:
+    @classmethod
+    def of(cls, what: str, *, instead: str = "") -> NotAvailableError:
         """Say that `what` is not available yet, and what to use `instead`."""
-        super().__init__(f"{what} is not available yet." + (f" {instead}" if instead else ""))
+        return cls(f"{what} is not available yet." + (f" {instead}" if instead else ""))
 
 
 class RunError(LdpBeamError, RuntimeError):

@@ -106,7 +106,7 @@ class PCKV(Mechanism):
 
     def _whole(self, what: str, given: object, largest: int) -> int:
         if what == "padding" and given == "auto":
-            raise NotAvailableError('padding = "auto"', instead="Give the padding length as an integer.")
+            raise NotAvailableError.of('padding = "auto"', instead="Give the padding length as an integer.")
         if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= largest:
             raise ParameterError(
                 f"{what} of {self.name} is {given!r}, but must be a whole number from 1 to {largest:,}."

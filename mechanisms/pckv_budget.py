@@ -59,7 +59,7 @@ def check_allocation(allocation: str) -> None:
     if allocation in ALLOCATIONS:
         return
     if allocation in _LATER:
-        raise NotAvailableError(f"allocation = {allocation!r}", instead='Use "optimized".')
+        raise NotAvailableError.of(f"allocation = {allocation!r}", instead='Use "optimized".')
     raise ParameterError(f"allocation is {allocation!r}. {did_you_mean(str(allocation), ALLOCATIONS)}")
 
 

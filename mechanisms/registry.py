@@ -105,7 +105,7 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> PCKV
         NotAvailableError: for a name or value that is reserved for a later version.
     """
     if name in RESERVED:
-        raise NotAvailableError(f"mechanism = {name!r}", instead=f"Use one of: {', '.join(MECHANISMS)}.")
+        raise NotAvailableError.of(f"mechanism = {name!r}", instead=f"Use one of: {', '.join(MECHANISMS)}.")
     if name not in MECHANISMS:
         raise ParameterError(f"mechanism is {name!r}. {did_you_mean(str(name), MECHANISMS)}")
     entry = MECHANISMS[name]

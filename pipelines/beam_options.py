@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -45,7 +46,7 @@ def parse_beam_options(arguments: Sequence[str], ours: Iterable[str]) -> list[st
         raise InputError(_unknown(unknown[0], parser, ours))
     runner = getattr(known, "runner", None)
     if runner is not None and str(runner).lower() not in _DIRECT_RUNNERS:
-        raise NotAvailableError(f"--runner {runner}", instead="Leave it out to run on the local runner.")
+        raise NotAvailableError.of(f"--runner {runner}", instead="Leave it out to run on the local runner.")
     return normal
 
 
@@ -62,11 +63,9 @@ def _unknown(argument: str, parser: argparse.ArgumentParser, ours: Iterable[str]
         return f"Unexpected argument {argument!r}: every value follows the option that it belongs to."
     name = argument.partition("=")[0]
     beam = {option for action in parser._actions for option in action.option_strings}  # no public list exists
-    return (
-        f"Unknown option {name}: neither ldp-beam nor Beam has it. "
-        + did_you_mean(name, {*ours, *beam}).split("Allowed:")[0]
-        + "See --help for ours; Beam documents its own."
-    )
+    hint = did_you_mean(name, {*ours, *beam})
+    near = hint + " " if hint.startswith("Did") else ""
+    return f"Unknown option {name}: neither ldp-beam nor Beam has it. {near}--help lists ours; Beam documents its own."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,7 +87,7 @@ def _beam_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _subclasses(cls: type) -> Iterator[type]:
+def _subclasses(cls: Any) -> Iterator[Any]:
     for sub in cls.__subclasses__():
         if sub.__module__.startswith("apache_beam."):
             yield sub
@@ -105,7 +104,9 @@ def runner_for(engine: str) -> FnApiRunner:
     if engine not in ENGINES:
         raise InputError(f"Unknown engine {engine!r}. {did_you_mean(engine, ENGINES)}")
     if engine != "direct":
-        raise NotAvailableError(f"--engine {engine}", instead="Use --engine direct, which needs no set-up.")
+        raise NotAvailableError.of(
+            f"--engine {engine}", instead="Use --engine direct, which needs no set-up."
+        )
     return FnApiRunner()
 
 

@@ -7,6 +7,7 @@ and nothing else does; everything for people goes to standard error.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,9 +19,10 @@ import click
 from ..errors import InputError, LdpBeamError, NotAvailableError, did_you_mean
 from ..mechanisms import MECHANISMS
 from ..mechanisms.populations import POPULATIONS, Population
-from ..transforms.collection import Collection
 from ..schemas.records import Columns
+from ..transforms.collection import Collection
 from ..transforms.table_files import FORMATS
+from . import quiet  # noqa: F401 - before Beam
 from .aggregate import aggregate as run_aggregate
 from .beam_options import parse_beam_options
 from .client import RecordSource
@@ -65,7 +67,7 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name in _LATER_VERBS:
-            raise NotAvailableError(f"ldp-beam {name}")
+            raise NotAvailableError.of(f"ldp-beam {name}")
         if not name.startswith("-") and name not in self.commands:
             raise InputError(f"Unknown verb {name!r}. {did_you_mean(name, self.commands)}")
         return super().resolve_command(ctx, args)
@@ -74,11 +76,12 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ldp-beam")
 def cli() -> None:
-    """Key-value statistics under local differential privacy, as Apache Beam pipelines.
+    r"""Key-value statistics under local differential privacy, as Apache Beam pipelines.
 
     \b
     Example:
-      ldp-beam simulate --population uniform --users 100000 --keys 20 --seed 1 --output records.parquet --collection-to c.toml
+      ldp-beam simulate --population uniform --users 100000 --keys 20 --seed 1 \
+          --output records.parquet --collection-to c.toml
       ldp-beam collect --collection c.toml --input records.parquet --output result
     """
 
@@ -98,7 +101,7 @@ def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 def _refuse(option: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         if value not in (None, ()):
-            raise NotAvailableError(option)
+            raise NotAvailableError.of(option)
         return value
 
     return callback
@@ -190,8 +193,8 @@ _records = _options(
 @_json
 @_traceback
 @click.pass_context
-def collect(ctx: click.Context, **options: Any) -> None:
-    """Records → reports → counts → estimates, in one job.
+def collect(ctx: click.Context, /, **options: Any) -> None:
+    r"""Records → reports → counts → estimates, in one job.
 
     Any other option of Beam passes through.
 
@@ -224,13 +227,13 @@ def collect(ctx: click.Context, **options: Any) -> None:
 @_json
 @_traceback
 @click.pass_context
-def perturb(ctx: click.Context, **options: Any) -> None:
-    """The client half: records → reports.
+def perturb(ctx: click.Context, /, **options: Any) -> None:
+    r"""The client half: records → reports.
 
     \b
     Example:
       ldp-beam secret new secret.hex
-      ldp-beam perturb --collection gss.toml --input 'gss/*.parquet' --output reports \\
+      ldp-beam perturb --collection gss.toml --input 'gss/*.parquet' --output reports \
           --secret-file secret.hex --period 2026-11
     """
     screen = Screen(quiet=options["as_json"])
@@ -252,8 +255,8 @@ def perturb(ctx: click.Context, **options: Any) -> None:
 @_json
 @_traceback
 @click.pass_context
-def aggregate(ctx: click.Context, **options: Any) -> None:
-    """The server half: reports, or stored counts → counts → estimates.
+def aggregate(ctx: click.Context, /, **options: Any) -> None:
+    r"""The server half: reports, or stored counts → counts → estimates.
 
     \b
     Example:
@@ -300,7 +303,7 @@ def aggregate(ctx: click.Context, **options: Any) -> None:
 @_json
 @_traceback
 def simulate(**options: Any) -> None:
-    """Synthetic records of a population.
+    r"""Synthetic records of a population.
 
     \b
     Example:
@@ -342,8 +345,8 @@ def simulate(**options: Any) -> None:
 @_json
 @_traceback
 @click.pass_context
-def evaluate(ctx: click.Context, **options: Any) -> None:
-    """Estimates beside the truth: errors, and how often the intervals hold it.
+def evaluate(ctx: click.Context, /, **options: Any) -> None:
+    r"""Estimates beside the truth: errors, and how often the intervals hold it.
 
     \b
     Example:
@@ -368,7 +371,7 @@ def evaluate(ctx: click.Context, **options: Any) -> None:
 @_json
 @_traceback
 def mechanisms(**options: Any) -> None:
-    """The mechanisms: what each estimates, its guarantee, its source.
+    r"""The mechanisms: what each estimates, its guarantee, its source.
 
     \b
     Example:
@@ -406,7 +409,7 @@ def secret() -> None:
 @_json
 @_traceback
 def secret_new(**options: Any) -> None:
-    """Make a new secret in FILE, which only its owner can read.
+    r"""Make a new secret in FILE, which only its owner can read.
 
     \b
     Example:
@@ -494,10 +497,17 @@ def _spread_inputs(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and end the process with its exit code."""
     given = _spread_inputs(sys.argv[1:] if arguments is None else arguments)
+    if (
+        "--traceback" not in given
+    ):  # Beam logs every error of a worker at length; ours say the same in a paragraph
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     try:
         code = cli.main(args=given, prog_name="ldp-beam", standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = 2
     except click.UsageError as error:
         Screen().error(f"{error.format_message()} See ldp-beam --help.")
         code = 2

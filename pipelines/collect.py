@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError
@@ -44,7 +44,7 @@ class ClientRun:
     source: RecordSource
     secret: Secret
     randomness: Randomness
-    engine: Engine = Engine()
+    engine: Engine = field(default_factory=Engine)
     rejects: str | None = None
     overwrite: bool = False
 

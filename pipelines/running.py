@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import platform
 import re
 import time
@@ -21,6 +20,7 @@ from .beam_options import local_options, runner_for
 
 __all__ = ["Clock", "Engine", "engine_pipeline", "versions"]
 
+_STAGE = re.compile(r"\s*\[while running '.*", re.DOTALL)
 _OURS = re.compile(r"ldp_beam\.errors\.(\w+): (.*?)(?: \[while running| \[\'|\n\n|\Z)", re.DOTALL)
 
 
@@ -51,30 +51,28 @@ def engine_pipeline(engine: Engine) -> Iterator[beam.Pipeline]:
         LdpBeamError: Our own error, found again in what the engine reports.
         RunError: Anything else that made the run fail.
     """
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
     pipeline = beam.Pipeline(
         runner=runner_for(engine.name), options=local_options(engine.workers, engine.beam_arguments)
     )
     yield pipeline
     try:
         pipeline.run().wait_until_finish()
-    except LdpBeamError:
-        raise
     except Exception as error:
         raise _translated(error) from error
 
 
 def _translated(error: BaseException) -> LdpBeamError:
+    """Find our own error in what an engine raised: as a cause, or as text that came back from a worker."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, LdpBeamError):
-            return cause
+            return type(cause)(_STAGE.sub("", str(cause)))
         cause = cause.__cause__ or cause.__context__
     found = _OURS.findall(str(error))
     if found:
         name, message = found[-1]
         kind = getattr(errors, name, RunError)
-        if isinstance(kind, type) and issubclass(kind, LdpBeamError) and kind is not errors.NotAvailableError:
+        if isinstance(kind, type) and issubclass(kind, LdpBeamError):
             return kind(message.strip())
     last = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
     return RunError(f"The run failed: {last}. Nothing was published. --traceback shows where.")

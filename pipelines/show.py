@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -87,19 +87,19 @@ def _guarantee(manifest: dict[str, Any]) -> str:
     if not manifest["randomness"]["private"]:
         return f"NOT PRIVATE: the randomness came from a seed (epsilon {epsilon} is only what a secret would give)."
     n = (manifest.get("reports") or {}).get("counted")
-    people = f"{n:,} reports. " if n is not None else ""
+    people = f"{n:,} {'report' if n == 1 else 'reports'}. " if n is not None else ""
     return f"{people}Each report is {epsilon}-locally differentially private for everything its user holds."
 
 
 def _estimates_table(rows: pa.Table) -> Table:
-    table = Table(title="Estimates with 95 % intervals", title_justify="left")
-    table.add_column("key", overflow="fold")
+    table = _table("Estimates with 95 % intervals")
+    table.add_column("key", overflow="fold", min_width=5)
     table.add_column("frequency", justify="right")
-    table.add_column("interval", justify="right")
+    table.add_column("interval", justify="right", no_wrap=True)
     has_mean = "mean" in rows.column_names
     if has_mean:
         table.add_column("mean", justify="right")
-        table.add_column("interval", justify="right")
+        table.add_column("interval", justify="right", no_wrap=True)
     table.add_column("flags")
     for row in rows.to_pylist():
         cells = [row["key"], _figure(row["frequency"]), _interval(row, "frequency")]
@@ -109,14 +109,18 @@ def _estimates_table(rows: pa.Table) -> Table:
     return table
 
 
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+
+
 def _evaluation_table(evaluation: Evaluation) -> Table:
     rows = evaluation.table
-    table = Table(title="Truth and estimate with 95 % interval", title_justify="left")
-    table.add_column("key", overflow="fold")
+    table = _table("The true figure, the estimate, and its 95 % interval")
+    table.add_column("key", overflow="fold", min_width=5)
     names = [name for name in ("frequency", "mean") if f"true_{name}" in rows.column_names]
     for name in names:
-        for column in (f"true {name}", "estimate", "interval"):
-            table.add_column(column, justify="right")
+        for column in (name, "estimate", "interval"):
+            table.add_column(column, justify="right", no_wrap=True)
     for row in rows.slice(0, _ROWS).to_pylist():
         cells = [row["key"]]
         for name in names:
@@ -137,11 +141,6 @@ def _figure(value: float | int | None) -> str:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    return (
-        f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1000 else f"{value:.4f}".rstrip("0").rstrip(".")
-    )
-
-
-def is_terminal() -> bool:
-    """Whether a person is watching."""
-    return sys.stderr.isatty()
+    if 0 < abs(value) < 5e-4:
+        return f"{value:.1e}"
+    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.6g}"

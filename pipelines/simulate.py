@@ -75,9 +75,7 @@ def simulate(
     path, layout = _checked_output(output, layout, users, value_range)
     _check_targets(path, truth, collection, overwrite=overwrite)
     known = Truth(keys=population.keys)
-    batches = record_batches(
-        population, users, layout=layout, user_ids=user_ids, value_range=value_range, truth=known
-    )
+    batches = record_batches(population, users, layout=layout, user_ids=user_ids, value_range=value_range, truth=known)
     with _appearing(path) as partial:
         rows = _Writer(path, layout, user_ids).write(partial, batches)
     if truth is not None:
@@ -121,9 +119,7 @@ def record_batches(
         n = len(pairs.offsets) - 1
         ids = _user_ids(first, n, users, user_ids)
         yield (
-            _nested(ids, pairs, labels, value_range)
-            if layout == "nested"
-            else _pairs(ids, pairs, labels, value_range)
+            _nested(ids, pairs, labels, value_range) if layout == "nested" else _pairs(ids, pairs, labels, value_range)
         )
         first += n
 
@@ -170,13 +166,9 @@ def _checked_output(
         raise InputError(f"A simulation has 0 users or more, not {users}.")
     low, high = value_range
     if not (np.isfinite([low, high]).all() and low < high):
-        raise InputError(
-            f"The value range must run from a lower to a higher finite number, not {low} to {high}."
-        )
+        raise InputError(f"The value range must run from a lower to a higher finite number, not {low} to {high}.")
     if suffix.startswith(".csv") and layout == "nested":
-        raise InputError(
-            f"{path}: CSV cannot hold nested records; use layout 'pairs', or a .parquet or .avro file."
-        )
+        raise InputError(f"{path}: CSV cannot hold nested records; use layout 'pairs', or a .parquet or .avro file.")
     if layout not in (None, "nested", "pairs"):
         raise InputError(f"The layout of records is 'nested' or 'pairs', not {layout!r}.")
     return path, layout or ("pairs" if suffix.startswith(".csv") else "nested")
@@ -258,9 +250,7 @@ def _raw(values: np.ndarray[Any, np.dtype[np.float64]], value_range: tuple[float
     return np.clip(low + (values + 1.0) * ((high - low) / 2.0), low, high)
 
 
-def _nested(
-    ids: pa.Array, pairs: Pairs, labels: pa.Array, value_range: tuple[float, float]
-) -> pa.RecordBatch:
+def _nested(ids: pa.Array, pairs: Pairs, labels: pa.Array, value_range: tuple[float, float]) -> pa.RecordBatch:
     """One row a user: user_id, items."""
     items = pa.StructArray.from_arrays(
         [labels.take(pa.array(pairs.keys)), pa.array(_raw(pairs.values, value_range))], fields=list(_ITEM)
@@ -280,9 +270,7 @@ def _pairs(ids: pa.Array, pairs: Pairs, labels: pa.Array, value_range: tuple[flo
     index = pa.array(source, mask=~held)
     keys = labels.take(pa.array(pairs.keys)).take(index)
     values = pa.array(_raw(pairs.values, value_range), pa.float64()).take(index)
-    return pa.RecordBatch.from_arrays(
-        [ids.take(pa.array(owner)), keys, values], names=["user_id", "key", "value"]
-    )
+    return pa.RecordBatch.from_arrays([ids.take(pa.array(owner)), keys, values], names=["user_id", "key", "value"])
 
 
 # -- files ----------------------------------------------------------------------------------------------

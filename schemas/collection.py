@@ -161,7 +161,7 @@ def _public_keys(keys: KeyDomain) -> dict[str, Any]:
 def _parse(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for table in _LATER_TABLES:
         if table in data:
-            raise NotAvailableError(f"The table [{table}] of a collection definition")
+            raise NotAvailableError.of(f"The table [{table}] of a collection definition")
     _refuse_unknown(data, _FIELDS, "")
     mechanism = _choice(data, "mechanism", _MECHANISMS, _LATER_MECHANISMS)
     return {
@@ -231,7 +231,7 @@ def _choice(
         return default
     given = _text(table, field, what, prefix)
     if given in later:
-        raise NotAvailableError(f"{prefix}{field} = {given!r}", instead=f"It must be {what}.")
+        raise NotAvailableError.of(f"{prefix}{field} = {given!r}", instead=f"It must be {what}.")
     if given not in allowed:
         raise InputError(
             f"the field {prefix + field!r} is {given!r}; it must be {what}. {_near(given, allowed + later)}"
@@ -273,7 +273,7 @@ def _padding(data: Mapping[str, Any]) -> int:
     what = "an integer of at least 1 (the number of pairs that a record is padded to)"
     given = _required(data, "padding", what)
     if given == "auto":
-        raise NotAvailableError('padding = "auto"', instead="Give an integer.")
+        raise NotAvailableError.of('padding = "auto"', instead="Give an integer.")
     padding = _integer(given, "padding", what)
     if padding < 1:
         raise _wrong("padding", padding, what)

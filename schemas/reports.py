@@ -20,7 +20,13 @@ __all__ = ["FORMAT_VERSION", "FileHeader", "report_schema"]
 FORMAT_VERSION = "1"
 
 _PREFIX = "ldp_beam."
-_TYPES = {"int8": pa.int8(), "int32": pa.int32(), "int64": pa.int64(), "uint32": pa.uint32(), "uint64": pa.uint64()}
+_TYPES = {
+    "int8": pa.int8(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..mechanisms import Counts, Estimates
@@ -44,7 +46,7 @@ def estimate_counts(
     )
 
 
-def _figures(estimates: Estimates) -> dict[str, object]:
+def _figures(estimates: Estimates) -> dict[str, npt.NDArray[np.float64]]:
     names = FREQUENCY_COLUMNS + (MEAN_COLUMNS if estimates.mean is not None else ())
     return {name: getattr(estimates, name) for name in names}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import apache_beam as beam
 import pyarrow as pa
 
-from ..mechanisms import Secret
+from ..mechanisms import Secret, Stream
 from ..schemas.reports import report_schema
 from .batches import layout_tuples, reports_to_batch
 from .collection import Collection
@@ -42,7 +42,7 @@ class PerturbRecords(beam.PTransform):
 
 
 class _Perturb(beam.DoFn):
-    def __init__(self, collection: Collection, stream: object) -> None:
+    def __init__(self, collection: Collection, stream: Stream) -> None:
         self._mechanism = collection.mechanism
         self._stream = stream
         self._schema = report_schema(layout_tuples(collection.mechanism.layout()))

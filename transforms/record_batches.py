@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -45,5 +47,5 @@ def batch_to_records(batch: pa.RecordBatch) -> Records:
     )
 
 
-def _child(pairs: pa.StructArray, name: str, dtype: type) -> npt.NDArray[np.generic]:
+def _child(pairs: pa.StructArray, name: str, dtype: type) -> npt.NDArray[Any]:
     return pairs.field(name).to_numpy(zero_copy_only=True).astype(dtype, copy=False)

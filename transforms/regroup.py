@@ -95,12 +95,12 @@ class _Spill(beam.DoFn):
         start = 0
         for number, end in enumerate(ends.tolist()):
             if end > start:
-                self._file(number).write(memoryview(rows[start:end]).cast("B"))
+                self._file(number).write(rows[start:end].view(np.uint8).data)
             start = end
 
     def _file(self, bucket: int) -> Any:
         if bucket not in self._files:
-            self._files[bucket] = Path(self._folder, f"{bucket:04d}-{self._attempt}").open("wb")
+            self._files[bucket] = Path(self._folder, f"{bucket:04d}-{self._attempt}").open("wb")  # noqa: SIM115 - closed at the end of the bundle
         return self._files[bucket]
 
     def finish_bundle(self) -> Iterator[Any]:

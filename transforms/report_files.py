@@ -209,7 +209,7 @@ def _inspect_avro(path: str, collection: Collection) -> FileHeader:
 
 
 class ReadReports(beam.PTransform):
-    """`ReportSlice`s → record batches of reports, exactly as the files hold them (`CountReports` checks them)."""
+    """`ReportSlice`s → record batches of reports as the files hold them; `CountReports` checks them."""
 
     def __init__(self, collection: Collection) -> None:
         super().__init__()
@@ -229,8 +229,8 @@ class _Read(beam.DoFn):
             yield from read(element)
         except (pa.ArrowException, OSError, EOFError, ValueError) as error:
             raise RunError(
-                f"{element.path} is damaged ({type(error).__name__}: {error}). Nothing was published; ask for the "
-                "file again or leave it out."
+                f"{element.path} is damaged ({type(error).__name__}: {error}). Nothing was published; "
+                "ask for the file again or leave it out."
             ) from error
 
     def _parquet(self, part: ReportSlice) -> Iterator[pa.RecordBatch]:

@@ -1,10 +1,9 @@
 """Beam ignores a misspelled option without a word; we stop and suggest the nearest name."""
 
 import pytest
-
+from apache_beam.options.pipeline_options import DirectOptions
 from ldp_beam.errors import InputError, NotAvailableError
 from ldp_beam.pipelines.beam_options import local_options, parse_beam_options, runner_for
-from apache_beam.options.pipeline_options import DirectOptions
 
 OURS = ["--collection", "--input", "--secret-file", "--output"]
 

@@ -1,7 +1,6 @@
 """Output appears complete or not at all, and nothing that exists is lost."""
 
 import pytest
-
 from ldp_beam.errors import InputError
 from ldp_beam.pipelines.output import OutputFolder
 

@@ -45,9 +45,7 @@ def read_pairs(path):
             rows = list(fastavro.reader(stream))
     else:
         types = {"user_id": pa.string(), "key": pa.string(), "value": pa.float64()}
-        options = pa.csv.ConvertOptions(
-            column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
-        )
+        options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
         rows = pa.csv.read_csv(path, convert_options=options).to_pylist()
     if "items" not in rows[0]:
         return [(row["user_id"], row["key"], row["value"]) for row in rows]
@@ -93,9 +91,7 @@ def test_integer_ids(tmp_path):
 
 def test_ids_have_one_width_and_are_distinct():
     people = Population(name="uniform", keys=3, seed=0)
-    ids = np.concatenate(
-        [b["user_id"].to_numpy(zero_copy_only=False) for b in record_batches(people, 70_000)]
-    )
+    ids = np.concatenate([b["user_id"].to_numpy(zero_copy_only=False) for b in record_batches(people, 70_000)])
     assert ids[0] == "user-000000"
     assert ids[-1] == "user-069999"
     assert len(set(ids)) == 70_000
@@ -208,16 +204,11 @@ def test_collection_text_is_a_definition_of_the_population():
         "keys": {"count": 50},
         "values": {"range": [1, 5]},
     }
-    assert (
-        tomllib.loads(collection_text(people, name="a", mechanism="m", epsilon="1", padding=3))["padding"]
-        == 3
-    )
+    assert tomllib.loads(collection_text(people, name="a", mechanism="m", epsilon="1", padding=3))["padding"] == 3
 
 
 def test_the_collection_is_written_beside_the_records(tmp_path):
-    done = simulate(
-        PEOPLE, 5, tmp_path / "a.csv", collection=tmp_path / "c.toml", mechanism="pckv-grr", epsilon="0.25"
-    )
+    done = simulate(PEOPLE, 5, tmp_path / "a.csv", collection=tmp_path / "c.toml", mechanism="pckv-grr", epsilon="0.25")
     written = tomllib.loads((tmp_path / "c.toml").read_text())
     assert (written["name"], written["mechanism"], written["epsilon"]) == ("gg", "pckv-grr", 0.25)
     assert done["collection"] == str(tmp_path / "c.toml")

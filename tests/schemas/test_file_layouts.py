@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from ldp_beam.errors import InputError
 from ldp_beam.schemas.avro import avro_schema
 from ldp_beam.schemas.counts import counts_from_table, counts_schema, counts_table

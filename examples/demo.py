@@ -78,9 +78,7 @@ class Estimated:
 def main() -> None:
     """Prepare the answers, collect them under both mechanisms, and print what came out."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "folder", type=Path, nargs="?", default=Path("demo-output"), help="where all files go"
-    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("demo-output"), help="where all files go")
     folder = parser.parse_args().folder
     # A log has no width of its own; the tables need this much.
     console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
@@ -129,9 +127,7 @@ def _ldp_beam(console: Console, *arguments: str | Path) -> dict[str, Any]:
         [sys.executable, "-m", "ldp_beam.pipelines", *words, "--json"], stdout=subprocess.PIPE, text=True
     )
     if done.returncode:
-        raise RunError(
-            f"ldp-beam {words[0]} ended with exit code {done.returncode}; its message stands above."
-        )
+        raise RunError(f"ldp-beam {words[0]} ended with exit code {done.returncode}; its message stands above.")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
@@ -169,9 +165,7 @@ def _show(console: Console, title: str, figures: dict[str, tuple[Estimated, Esti
     table.add_column("Mean answer\nestimate (95 % interval)", justify="right")
     table.add_column("true", justify="right", style="green")
     for key, (share, mean) in figures.items():
-        table.add_row(
-            QUESTIONS[key], share.text(".1%"), f"{share.truth:.1%}", mean.text("+.2f"), f"{mean.truth:+.2f}"
-        )
+        table.add_row(QUESTIONS[key], share.text(".1%"), f"{share.truth:.1%}", mean.text("+.2f"), f"{mean.truth:+.2f}")
     shown = [figure for pair in figures.values() for figure in pair]
     covered = sum(figure.covers for figure in shown)
     table.caption = (
@@ -192,10 +186,7 @@ def _close(console: Console, folder: Path) -> None:
         ),
         (folder / public_data.TRUTH, "the true figures, which a real server never has"),
         *((folder / name, "estimates, counts and manifest of this mechanism") for _, _, name in RUNS),
-        *(
-            (folder / f"{name}-evaluation.json", "how far the estimates are from the truth")
-            for _, _, name in RUNS
-        ),
+        *((folder / f"{name}-evaluation.json", "how far the estimates are from the truth") for _, _, name in RUNS),
     ):
         console.print(f"  [b]{path}[/b]  {what}", soft_wrap=True)
 

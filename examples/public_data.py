@@ -99,10 +99,7 @@ def write_ratings(folder: Path, ratings: pd.DataFrame) -> list[Figure]:
     """
     own = ratings.groupby(["key", "user_id"])["value"].mean()
     people = ratings["user_id"].nunique()
-    figures = [
-        Figure(str(key), len(values), people, float(values.mean()))
-        for key, values in own.groupby(level="key")
-    ]
+    figures = [Figure(str(key), len(values), people, float(values.mean())) for key, values in own.groupby(level="key")]
     records = pa.table(
         {
             "user_id": pa.array([str(person) for person in ratings["user_id"]]),

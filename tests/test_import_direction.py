@@ -74,9 +74,7 @@ def sources() -> Sources:
     for package in LAYERS:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(
-                encoding="utf-8"
-            )
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(encoding="utf-8")
     return found
 
 
@@ -340,9 +338,7 @@ def test_randomness_rule_lets_a_type_pass():
 # -- what is loaded ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "module", ["ldp_beam.errors", "ldp_beam.mechanisms", "ldp_beam.mechanisms.populations"]
-)
+@pytest.mark.parametrize("module", ["ldp_beam.errors", "ldp_beam.mechanisms", "ldp_beam.mechanisms.populations"])
 def test_the_mathematics_loads_nothing_heavy(module):
     """On a small client the import must not pull in the pipeline's packages, whoever imports them."""
     heavy = {"apache_beam", "pyarrow", "fastavro", "scipy", "pandas", "click", "rich"}

@@ -32,9 +32,9 @@ _ONE: Final = np.uint64(1)
 _PLANE: Final = 32
 _TIE: Final = np.uint64(1 << 63)
 #: Bytes of rows that are worked on together when counting.
-_COUNT_BYTES: Final = 1 << 18
+_COUNT_BYTES: Final = 1 << 20
 #: So few rows are unpacked rather than added.
-_FEW_ROWS: Final = 12
+_FEW_ROWS: Final = 48
 
 
 def row_words(cells: int) -> int:
@@ -51,9 +51,7 @@ def _inputs(seeds: U64, words: int) -> U64:
     return inputs
 
 
-def cell_noise(
-    seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int = PLANES
-) -> tuple[U64, U64]:
+def cell_noise(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int = PLANES) -> tuple[U64, U64]:
     """Draw the noise of every cell of every user.
 
     Args:
@@ -96,9 +94,10 @@ def _settle_ties(
     """Draw 64 bits of its own for each cell whose first bits equal the threshold's, and compare the rest."""
     words = even.shape[1]
     flat = even.reshape(-1)
-    where = np.flatnonzero(flat)
-    bits = np.unpackbits(flat[where].view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-    row, bit = np.nonzero(bits)
+    where = np.flatnonzero(flat != 0)  # three times as fast as on the words themselves
+    bits = np.unpackbits(flat[where].view(np.uint8), bitorder="little")
+    found = np.flatnonzero(bits.view(np.bool_))
+    row, bit = found >> 6, found & 63
     word = where[row]
     user = word // words
     cell = (word - user * words) * 64 + bit
@@ -144,9 +143,7 @@ def wide_rows(plane: U8, cells: int) -> U64:
         and plane.strides == (8 * words, 1)
         and _within(base, plane, n * words * 8)
     ):
-        wide: U8 = np.lib.stride_tricks.as_strided(
-            plane, shape=(n, 8 * words), strides=(8 * words, 1), writeable=False
-        )
+        wide: U8 = np.lib.stride_tricks.as_strided(plane, shape=(n, 8 * words), strides=(8 * words, 1), writeable=False)
         return wide.view(_WORD)
     copy = np.zeros((n, 8 * words), dtype=np.uint8)
     copy[:, : plane.shape[1]] = plane

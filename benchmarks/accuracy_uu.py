@@ -1,0 +1,108 @@
+"""Accuracy at the synthetic setting UU: mean squared errors of 50 collections beside a reference.
+
+A million users, 100 keys; each user holds one key, drawn uniformly; each key has one value, drawn uniformly from
+[-1, 1]; users and values are redrawn in each repeat. The reference has the mean of 400 repeats made
+independently of this code and the standard deviation of one repeat. The mean of our repeats must lie within
+three standard errors of it, and an estimator whose squared error is 30 % larger must not.
+
+    python benchmarks/accuracy_uu.py [--repeats 50] [--users 1000000] [--workers 1] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from ldp_beam.mechanisms import PCKV, Records, Secret, make_mechanism, population_generator, to_fixed
+
+KEYS = 100
+BATCH = 65_536
+#: (mechanism, epsilon): mean and standard deviation of the squared error of frequencies, the same of means.
+REFERENCE = {
+    ("pckv-ue", 1): (1.008e-5, 1.4e-6, 0.0758, 0.011),
+    ("pckv-ue", 2): (1.637e-6, 2.4e-7, 0.0169, 0.0026),
+    ("pckv-ue", 4): (1.651e-7, 2.2e-8, 0.00206, 0.00031),
+    ("pckv-ue", 6): (3.018e-8, 4.3e-9, 0.000396, 5.7e-5),
+    ("pckv-grr", 1): (9.87e-5, 1.5e-5, 0.564, 0.08),
+    ("pckv-grr", 2): (1.036e-5, 1.5e-6, 0.1057, 0.017),
+    ("pckv-grr", 4): (2.144e-7, 3.1e-8, 0.00259, 0.0004),
+    ("pckv-grr", 6): (1.227e-8, 1.7e-9, 0.000201, 3e-5),
+}
+LIMIT = 3.0
+WORSE = 1.3
+
+
+def squared_errors(mechanism: PCKV, users: int, repeat: int) -> tuple[float, float]:
+    """One collection through the real client and server: mean squared error of frequencies and of means."""
+    secret = Secret.new()
+    digests, stream = secret.users(), secret.stream(fingerprint="uu")
+    values = population_generator(2020, repeat).uniform(-1.0, 1.0, KEYS)
+    fixed = to_fixed(values, -1.0, 1.0)
+    held, counts = np.zeros(KEYS, dtype=np.int64), mechanism.zero()
+    random = population_generator(2021, repeat)
+    for start in range(0, users, BATCH):
+        ids = np.arange(start, min(start + BATCH, users))
+        keys = random.integers(0, KEYS, len(ids)).astype(np.int32)
+        held += np.bincount(keys, minlength=KEYS)
+        offsets = np.arange(len(ids) + 1)
+        records = Records(users=digests.integers(ids), offsets=offsets, keys=keys, values=fixed[keys])
+        counts = mechanism.count(mechanism.perturb(records, stream), counts)
+    estimates = mechanism.estimate(counts)
+    assert estimates.mean is not None
+    frequency_error = float(np.mean((estimates.frequency - held / users) ** 2))
+    return frequency_error, float(np.mean((estimates.mean - values) ** 2))
+
+
+def row_of(name: str, epsilon: int, figure: str, errors: np.ndarray, reference: tuple[float, float]) -> dict:
+    """One line of the table: what came out, how far it is from the reference, and whether 30 % would show."""
+    mean, deviation = reference
+    error = deviation / np.sqrt(len(errors))
+    measured = float(np.mean(errors))
+    z, worse = (measured - mean) / error, (WORSE * measured - mean) / error
+    passed = bool(abs(z) <= LIMIT and abs(worse) > LIMIT)
+    return {
+        "mechanism": name,
+        "epsilon": epsilon,
+        "figure": figure,
+        "measured": measured,
+        "reference": mean,
+        "z": float(z),
+        "z_if_30_percent_worse": float(worse),
+        "passed": passed,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--users", type=int, default=1_000_000, help="the reference holds for a million")
+    parser.add_argument("--workers", type=int, default=1, help="threads")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    options = parser.parse_args()
+    rows = []
+    print(f"{'mechanism':10}{'epsilon':>8} {'MSE of':10}{'measured':>12}{'reference':>12}{'z':>8}{'z if worse':>12}")
+    for (name, epsilon), reference in REFERENCE.items():
+        mechanism = make_mechanism(name, epsilon=epsilon, keys=KEYS, padding=1)
+        with ThreadPoolExecutor(options.workers) as pool:
+            errors = np.array(
+                list(pool.map(lambda r, m=mechanism: squared_errors(m, options.users, r), range(options.repeats)))
+            )
+        for column, figure in enumerate(("frequency", "mean")):
+            row = row_of(name, epsilon, figure, errors[:, column], reference[2 * column : 2 * column + 2])
+            rows.append(row)
+            print(
+                f"{name:10}{epsilon:8} {figure:10}{row['measured']:12.4g}{row['reference']:12.4g}{row['z']:8.2f}"
+                f"{row['z_if_30_percent_worse']:12.2f}  {'' if row['passed'] else 'FAILED'}",
+                flush=True,
+            )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(row["passed"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,9 +52,7 @@ class PairRows:
 
     def packed(self) -> npt.NDArray[np.void]:
         """Return the rows as one structured array of `row_dtype`, for files."""
-        rows = np.empty(
-            self.n, dtype=row_dtype(has_values=self.values is not None, with_times=self.times is not None)
-        )
+        rows = np.empty(self.n, dtype=row_dtype(has_values=self.values is not None, with_times=self.times is not None))
         rows["digest"] = self.digests
         rows["key"] = self.keys
         if self.values is not None:

@@ -25,10 +25,12 @@ I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 
-def null_mask(column: pa.Array) -> Bool:
-    """Return where a column is null, bool (n,)."""
+def null_mask(column: pa.Array) -> Bool | None:
+    """Return where a column is null, bool (n,); None where it is nowhere."""
     if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
         column = column.dictionary_decode()
+    if not column.null_count:
+        return None
     mask: Bool = pc.is_null(column).to_numpy(zero_copy_only=False)
     return mask
 

@@ -185,9 +185,7 @@ def _read_csv(part: FileSlice, columns: Columns, batch_rows: int) -> Iterator[Ra
                     row += batch.num_rows + len(met)
     except (pa.ArrowException, OSError) as error:
         if "invalid UTF8" in str(error):
-            raise InputError(
-                f"The input file {part.path} is not UTF-8 text ({error}). Convert it to UTF-8."
-            ) from error
+            raise InputError(f"The input file {part.path} is not UTF-8 text ({error}). Convert it to UTF-8.") from error
         raise _damaged(part.path, f"after row {row - 1}", error) from error
     if unreadable:
         empty = _csv_schema(part, columns).empty_table().to_batches() or [
@@ -253,9 +251,7 @@ def _read_avro(part: FileSlice, columns: Columns, batch_rows: int) -> Iterator[R
         raise _damaged(part.path, f"after block {block}", error) from error
 
 
-def _avro_batch(
-    part: FileSlice, columns: Columns, rows: list[Any], schema: pa.Schema, first_row: int
-) -> RawBatch:
+def _avro_batch(part: FileSlice, columns: Columns, rows: list[Any], schema: pa.Schema, first_row: int) -> RawBatch:
     def column(name: str) -> pa.Array:
         return to_column([row[name] for row in rows], schema.field(name).type)
 

@@ -69,9 +69,7 @@ def test_rows_have_28_bytes_with_values() -> None:
 @pytest.mark.parametrize("value", [VALUE_ONE, -VALUE_ONE, VALUE_ONE - 1])
 def test_very_many_duplicates_do_not_overflow(value: int) -> None:
     n = 1 << 23  # 2^23 values of 2^40 exceed 63 bits
-    many = PairRows(
-        digests=np.zeros((n, 16), np.uint8), keys=np.zeros(n, np.int32), values=np.full(n, value, np.int64)
-    )
+    many = PairRows(digests=np.zeros((n, 16), np.uint8), keys=np.zeros(n, np.int32), values=np.full(n, value, np.int64))
     records = merge_rows(many, latest=False)
     assert records.values is not None
     assert records.values.tolist() == [value]

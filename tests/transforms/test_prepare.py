@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -21,9 +22,7 @@ from ldp_beam.transforms.record_files import RawBatch
 USERS = Secret.from_seed(7).users()
 
 
-def rules(
-    values: str = "", *, keys: str = '["a", "b", "c", "zz"]', span: str = "[-1, 1]", **options: Any
-) -> Preparer:
+def rules(values: str = "", *, keys: str = '["a", "b", "c", "zz"]', span: str = "[-1, 1]", **options: Any) -> Preparer:
     definition = Definition.from_text(
         'name = "c"\nmechanism = "pckv-grr"\nepsilon = 1\npadding = 1\n'
         f"[keys]\nlist = {keys}\n[values]\nrange = {span}\n{values}"
@@ -57,9 +56,7 @@ NUMBERS = [float("nan"), float("inf"), float("-inf"), 1.0000001, -2.0, None, 0.5
 AS_TEXT = ["nan", "inf", "-Infinity", "1.0000001", "-2", None, "0.5", "1e0", " -1.00 "]
 
 
-@pytest.mark.parametrize(
-    "column", [pa.array(NUMBERS), pa.array(AS_TEXT), pa.array(AS_TEXT).dictionary_encode()]
-)
+@pytest.mark.parametrize("column", [pa.array(NUMBERS), pa.array(AS_TEXT), pa.array(AS_TEXT).dictionary_encode()])
 def test_drop_leaves_every_user_and_only_valid_values(column: pa.Array) -> None:
     rows, tally, rejects = rules().prepare_pairs(one_value(column))
     assert rows.n == 9
@@ -386,3 +383,31 @@ def test_any_order_and_batches_give_the_same_records(rows: list[Any], random: An
     assert first == second
     for name in ("users", "offsets", "keys", "values"):
         assert np.array_equal(getattr(one, name), getattr(two, name))
+
+
+# -- collections without values -------------------------------------------------------------------------
+
+
+def without_values(**options: Any) -> Preparer:
+    base = Definition.from_text(
+        'name = "c"\nmechanism = "pckv-grr"\nepsilon = 1\npadding = 1\n'
+        '[keys]\nlist = ["a", "b"]\n[values]\nrange = [0, 1]'
+    )
+    return Preparer(replace(base, values=None), USERS, **options)
+
+
+def test_keys_alone() -> None:
+    batch = RawBatch(
+        path="f.csv", first_row=1, users=pa.array(["u", "u", "v", "w", "x"]), keys=pa.array(["b", "b", None, "q", "a"])
+    )
+    rows, tally, rejects = without_values(strict=True, keep_rejects=True).prepare_pairs(batch)
+    assert rows.values is None
+    assert rows.keys.tolist() == [1, 1, -1, -1, 0]
+    assert (tally[names.EMPTY_ROWS], tally[names.OUTSIDE_DOMAIN], rejects) == (1, 1, None)
+    records, merged = without_values().merge_pairs(rows)
+    assert records.values is None
+    assert (records.n, merged[names.DUPLICATE_PAIRS]) == (4, 1)
+    nested_batch = replace(batch, users=pa.array(["u", "v"]), offsets=np.array([0, 3, 5]))
+    records, tally, _ = without_values().prepare_nested(nested_batch)
+    assert records.offsets.tolist() == [0, 1, 2]
+    assert tally[names.NULL_KEY] == 1

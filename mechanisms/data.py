@@ -45,9 +45,7 @@ class Records:
         if self.users.dtype != np.uint8 or self.users.shape != (n, 16):
             raise ValueError(f"users must be uint8 (n, 16), not {self.users.dtype} {self.users.shape}")
         if self.offsets.dtype != np.int64 or self.offsets.shape != (n + 1,):
-            raise ValueError(
-                f"offsets must be int64 ({n + 1},), not {self.offsets.dtype} {self.offsets.shape}"
-            )
+            raise ValueError(f"offsets must be int64 ({n + 1},), not {self.offsets.dtype} {self.offsets.shape}")
         m = len(self.keys)
         if self.keys.dtype != np.int32 or self.keys.shape != (m,):
             raise ValueError(f"keys must be int32 (m,), not {self.keys.dtype} {self.keys.shape}")

@@ -147,9 +147,7 @@ class PCKV(Mechanism):
 
     # -- client -----------------------------------------------------------------------------------------
 
-    def _chunks(
-        self, records: Records, stream: Stream, size: int
-    ) -> Iterator[tuple[int, Records, U64, BlockSource]]:
+    def _chunks(self, records: Records, stream: Stream, size: int) -> Iterator[tuple[int, Records, U64, BlockSource]]:
         """Yield start, records, seeds and block function of parts of the batch."""
         check_records(records, self.keys)
         source = stream.source()
@@ -193,9 +191,7 @@ class PCKV(Mechanism):
         if name not in self.estimators:
             raise ParameterError(f"estimator is {name!r}. {did_you_mean(str(name), self.estimators)}")
         positive, negative = counts.cells["n1"], counts.cells["n2"]
-        return estimate(
-            self.probabilities, self.padding, counts.n, positive, negative, corrected=name == "corrected"
-        )
+        return estimate(self.probabilities, self.padding, counts.n, positive, negative, corrected=name == "corrected")
 
 
 def _has_layout(reports: Reports, layout: tuple[Field, ...]) -> bool:

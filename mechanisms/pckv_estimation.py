@@ -33,9 +33,7 @@ class _Raw:
     mean_se: F64
 
 
-def estimate(
-    law: Probabilities, padding: int, n: int, positive: I64, negative: I64, *, corrected: bool
-) -> Estimates:
+def estimate(law: Probabilities, padding: int, n: int, positive: I64, negative: I64, *, corrected: bool) -> Estimates:
     """Estimate all keys at once.
 
     Args:
@@ -132,9 +130,7 @@ def _corrected(
     first_in, second_in = np.clip(first, 0.0, top), np.clip(second, 0.0, top)
     mean = np.clip((first_in - second_in) / top, -1.0, 1.0)
     tolerance = 1e-9 * top
-    clipped = (
-        (frequency != raw) | (np.abs(first_in - first) > tolerance) | (np.abs(second_in - second) > tolerance)
-    )
+    clipped = (frequency != raw) | (np.abs(first_in - first) > tolerance) | (np.abs(second_in - second) > tolerance)
     return frequency, mean, clipped
 
 

@@ -100,9 +100,7 @@ def largest_threshold(low: int, high: int, allowed: Callable[[int], bool]) -> in
     if allowed(high):
         return high
     if not allowed(low):
-        raise ParameterError(
-            "No threshold of 64 bits meets this epsilon; choose a smaller padding or epsilon."
-        )
+        raise ParameterError("No threshold of 64 bits meets this epsilon; choose a smaller padding or epsilon.")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if allowed(middle) else (low, middle)

@@ -160,9 +160,7 @@ class Secret:
             round: number of the round in a multi-round mechanism.
         """
         label = (fingerprint, period, str(int(round)))
-        return Stream(
-            _derive(self._material, "record", *label)[:16], _derive(self._material, "block", *label)[:16]
-        )
+        return Stream(_derive(self._material, "record", *label)[:16], _derive(self._material, "block", *label)[:16])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
@@ -214,19 +212,13 @@ class UserDigests:
         padded = np.zeros(last - first + 16, dtype=np.uint8)
         padded[: last - first] = data[first:last]
         # A block may start at any byte: a view with a step of one byte over the padded text.
-        blocks: npt.NDArray[np.void] = np.ndarray(
-            (last - first + 1,), dtype=_BLOCK, buffer=padded.data, strides=(1,)
-        )
+        blocks: npt.NDArray[np.void] = np.ndarray((last - first + 1,), dtype=_BLOCK, buffer=padded.data, strides=(1,))
         source = BlockSource(self._key)
         for start in range(0, n, _ROWS):
-            self._text_rows(
-                bounds[start : start + _ROWS + 1], blocks, padded, source, out[start : start + _ROWS]
-            )
+            self._text_rows(bounds[start : start + _ROWS + 1], blocks, padded, source, out[start : start + _ROWS])
         return out.view(np.uint8)
 
-    def _text_rows(
-        self, bounds: I64, blocks: npt.NDArray[np.void], padded: U8, source: BlockSource, out: U64
-    ) -> None:
+    def _text_rows(self, bounds: I64, blocks: npt.NDArray[np.void], padded: U8, source: BlockSource, out: U64) -> None:
         starts, sizes = bounds[:-1], np.diff(bounds)
         long = np.flatnonzero(sizes > _LONG_ID)
         if len(long):
@@ -246,14 +238,10 @@ class UserDigests:
             rows = rows[sizes[rows] > depth]
         for row in long:
             text = padded[bounds[row] : bounds[row + 1]].tobytes()
-            out[row] = np.frombuffer(
-                hmac.new(self._long_key, text, hashlib.sha256).digest()[:16], dtype=_WORD
-            )
+            out[row] = np.frombuffer(hmac.new(self._long_key, text, hashlib.sha256).digest()[:16], dtype=_WORD)
 
     @staticmethod
-    def _absorb(
-        starts: I64, left: I64, blocks: npt.NDArray[np.void], source: BlockSource, state: U64
-    ) -> None:
+    def _absorb(starts: I64, left: I64, blocks: npt.NDArray[np.void], source: BlockSource, state: U64) -> None:
         """One step of CBC over the rows whose next block begins at `starts` and has `left` bytes or 16."""
         block = blocks[starts].view(_WORD)
         block &= _KEEP[np.minimum(left, 16)].view(_WORD)

@@ -155,16 +155,12 @@ def make_records(
     pairs = [list(one.items() if isinstance(one, Mapping) else one) for one in items]
     users = digest_ids(digests, ids)
     if len(pairs) != len(users):
-        raise InputError(
-            f"There are {len(users)} user ids but {len(pairs)} records; give one record for each id."
-        )
+        raise InputError(f"There are {len(users)} user ids but {len(pairs)} records; give one record for each id.")
     owner = np.repeat(np.arange(len(pairs)), [len(one) for one in pairs])
     keys = np.array([key for one in pairs for key, _ in one], dtype=np.int32)
     raw = np.array([value for one in pairs for _, value in one], dtype=np.float64)
     if not bool(((raw >= low) & (raw <= high)).all()):
         wrong = float(raw[~((raw >= low) & (raw <= high))][0])
-        raise InputError(
-            f"A value is {wrong!r}, but the range is {low!r} to {high!r}; drop or clip it first."
-        )
+        raise InputError(f"A value is {wrong!r}, but the range is {low!r} to {high!r}; drop or clip it first.")
     offsets, keys, values = canonical_pairs(owner, keys, to_fixed(raw, low, high), len(pairs))
     return Records(users=users, offsets=offsets, keys=keys, values=values)

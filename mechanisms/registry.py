@@ -111,9 +111,7 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> PCKV
     entry = MECHANISMS[name]
     for given in parameters:
         if given not in entry.parameters:
-            raise ParameterError(
-                f"{name} has no parameter {given!r}. {did_you_mean(given, entry.parameters)}"
-            )
+            raise ParameterError(f"{name} has no parameter {given!r}. {did_you_mean(given, entry.parameters)}")
     for wanted in ("epsilon", "keys", "padding"):
         if wanted in entry.parameters and wanted not in parameters:
             raise ParameterError(f"{name} needs {wanted!r}, which is missing; there is no default for it.")

@@ -19,7 +19,7 @@ from ..schemas.reports import FileHeader
 from ..transforms.collection import Collection
 from ..transforms.count import BLOCK_COUNTS, AddCounts, CountBlock, CountReports, split_blocks
 from ..transforms.estimate import EstimateCounts, GatherCounts
-from ..transforms.inputs import expand
+from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import ReadReports, ReportInputs, inspect_reports
 from ..transforms.summary import Summary, WriteSummary, read_summary
@@ -72,16 +72,12 @@ def aggregate(
         with engine_pipeline(engine) as p:
             blocks, summaries = _counts(p, collection, inputs)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
-            estimates = counts | "Estimate" >> EstimateCounts(
-                collection, private=inputs.private, period=period
-            )
+            estimates = counts | "Estimate" >> EstimateCounts(collection, private=inputs.private, period=period)
             summaries += [
                 estimates | "WriteEstimates" >> WriteEstimates(str(staging / "estimates"), format_),
                 counts
                 | "WriteCounts"
-                >> WriteCounts(
-                    collection, str(staging / "counts.parquet"), private=inputs.private, period=period
-                ),
+                >> WriteCounts(collection, str(staging / "counts.parquet"), private=inputs.private, period=period),
             ]
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
         summary = read_summary(str(staging / _SUMMARY))
@@ -140,9 +136,7 @@ def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
         except ValueError as error:
             raise InputError(f"{path} holds counts that cannot be: {error}.") from error
         if set(groups) - {(0, MAIN_GROUP)}:
-            raise InputError(
-                f"{path} holds the groups {sorted(groups)}; this mechanism has only the main one."
-            )
+            raise InputError(f"{path} holds the groups {sorted(groups)}; this mechanism has only the main one.")
         for n, cells in groups.values():
             total = total + Counts(n=n, cells=cells)
         headers.append(header)

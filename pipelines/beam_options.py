@@ -104,9 +104,7 @@ def runner_for(engine: str) -> FnApiRunner:
     if engine not in ENGINES:
         raise InputError(f"Unknown engine {engine!r}. {did_you_mean(engine, ENGINES)}")
     if engine != "direct":
-        raise NotAvailableError.of(
-            f"--engine {engine}", instead="Use --engine direct, which needs no set-up."
-        )
+        raise NotAvailableError.of(f"--engine {engine}", instead="Use --engine direct, which needs no set-up.")
     return FnApiRunner()
 
 

@@ -108,9 +108,7 @@ def _refuse(option: str) -> Callable[[click.Context, click.Parameter, Any], Any]
 
 
 def _later(*names: str) -> Callable[[F], F]:
-    return _options(
-        *(click.option(name, hidden=True, expose_value=False, callback=_refuse(name)) for name in names)
-    )
+    return _options(*(click.option(name, hidden=True, expose_value=False, callback=_refuse(name)) for name in names))
 
 
 _collection = click.option(
@@ -124,18 +122,12 @@ _input = click.option(
     metavar="GLOB…",
     help="Files, globs, folders; several.",
 )
-_output = click.option(
-    "--output", required=True, metavar="DIR", help="Folder for the result; must not exist."
-)
+_output = click.option("--output", required=True, metavar="DIR", help="Folder for the result; must not exist.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 _overwrite = click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
-_traceback = click.option(
-    "--traceback", "with_traceback", is_flag=True, help="On an error, show where it arose."
-)
+_traceback = click.option("--traceback", "with_traceback", is_flag=True, help="On an error, show where it arose.")
 _engine = _options(
-    click.option(
-        "--engine", default="direct", show_default=True, metavar="NAME", help="Where to run: direct."
-    ),
+    click.option("--engine", default="direct", show_default=True, metavar="NAME", help="Where to run: direct."),
     click.option(
         "--workers", type=click.IntRange(1), default=1, show_default=True, help="Threads of the local runner."
     ),
@@ -143,20 +135,14 @@ _engine = _options(
 _columns = _options(
     click.option("--user-column", default="user_id", show_default=True, help="Column of user ids."),
     click.option("--key-column", default="key", show_default=True, help="Column or item field of keys."),
-    click.option(
-        "--value-column", default="value", show_default=True, help="Column or item field of values."
-    ),
-    click.option(
-        "--items-column", default="items", show_default=True, help="Column of lists (nested layout)."
-    ),
+    click.option("--value-column", default="value", show_default=True, help="Column or item field of values."),
+    click.option("--items-column", default="items", show_default=True, help="Column of lists (nested layout)."),
     click.option(
         "--time-column", default="timestamp", show_default=True, help='Column of times (duplicates="latest").'
     ),
 )
 _secret = _options(
-    click.option(
-        "--secret-file", metavar="FILE", help="Secret made by `ldp-beam secret new`; needs --period."
-    ),
+    click.option("--secret-file", metavar="FILE", help="Secret made by `ldp-beam secret new`; needs --period."),
     click.option("--period", metavar="TEXT", help="Name of this period; another one gives fresh reports."),
     click.option("--seed", type=int, help="Derive the secret from a number: for tests, NOT PRIVATE."),
 )
@@ -283,17 +269,13 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
 @cli.command()
 @click.option("--population", required=True, metavar="NAME", help=", ".join(POPULATIONS))
 @click.option("--users", type=click.IntRange(0), required=True, help="Number of users.")
-@click.option(
-    "--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain."
-)
+@click.option("--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain.")
 @click.option("--pairs-per-user", type=click.IntRange(1), help="Pairs that each user holds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives other people.")
 @click.option("--output", required=True, metavar="FILE", help=".parquet, .avro, .csv or .csv.gz")
 @click.option("--layout", type=click.Choice(["nested", "pairs"]), help="Default: nested, pairs for CSV.")
 @click.option("--user-ids", type=click.Choice(["text", "integer"]), default="text", show_default=True)
-@click.option(
-    "--range", "value_range", type=float, nargs=2, default=(-1.0, 1.0), show_default=True, help="Raw units."
-)
+@click.option("--range", "value_range", type=float, nargs=2, default=(-1.0, 1.0), show_default=True, help="Raw units.")
 @click.option("--truth", metavar="FILE.csv", help="Write the true figures there.")
 @click.option("--collection-to", metavar="FILE.toml", help="Write a matching collection definition there.")
 @click.option("--mechanism", default="pckv-ue", show_default=True, help="Mechanism of that definition.")
@@ -419,9 +401,7 @@ def secret_new(**options: Any) -> None:
     if options["as_json"]:
         _print_json({"file": options["file"], "secret_id": made.id})
     else:
-        Screen().say(
-            f"A new secret (id {made.id}) is in {options['file']}. Keep it as safely as the raw data."
-        )
+        Screen().say(f"A new secret (id {made.id}) is in {options['file']}. Keep it as safely as the raw data.")
 
 
 # -- from options to arguments ----------------------------------------------------------------------------
@@ -466,9 +446,7 @@ def _engine_of(ctx: click.Context, options: dict[str, Any]) -> Engine:
 
 def _require_format(given: str, allowed: Sequence[str]) -> None:
     if given not in allowed:
-        raise InputError(
-            f"--format {given}: it must be one of {', '.join(allowed)}. {did_you_mean(given, allowed)}"
-        )
+        raise InputError(f"--format {given}: it must be one of {', '.join(allowed)}. {did_you_mean(given, allowed)}")
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -497,9 +475,7 @@ def _spread_inputs(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and end the process with its exit code."""
     given = _spread_inputs(sys.argv[1:] if arguments is None else arguments)
-    if (
-        "--traceback" not in given
-    ):  # Beam logs every error of a worker at length; ours say the same in a paragraph
+    if "--traceback" not in given:  # Beam logs every error of a worker at length; ours say the same in a paragraph
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     try:
         code = cli.main(args=given, prog_name="ldp-beam", standalone_mode=False)

@@ -85,14 +85,11 @@ def read_records(
     return (
         parts
         | "Spread" >> beam.Reshuffle()
-        | "Records"
-        >> ReadRecords(preparer, inputs, spill=spill, merge_users=source.merge_users, rejects=rejects)
+        | "Records" >> ReadRecords(preparer, inputs, spill=spill, merge_users=source.merge_users, rejects=rejects)
     )
 
 
-def check_records(
-    summary: dict[str, Any], source: RecordSource, inputs: RecordInputs, *, reports: int | None
-) -> None:
+def check_records(summary: dict[str, Any], source: RecordSource, inputs: RecordInputs, *, reports: int | None) -> None:
     """Check conservation and limits after a run and before anything is published.
 
     Raises:
@@ -101,19 +98,13 @@ def check_records(
     tally = dict(summary["tally"])
     rows, users = tally.get(ROWS_READ, 0), tally.get(USERS, 0)
     if inputs.total_rows is not None and rows != inputs.total_rows:
-        raise RunError(
-            f"The files hold {inputs.total_rows:,} rows and {rows:,} were read. Nothing was published."
-        )
+        raise RunError(f"The files hold {inputs.total_rows:,} rows and {rows:,} were read. Nothing was published.")
     if inputs.layout == "nested" and not source.merge_users:
         set_aside = sum(tally.get(reason, 0) for reason in SET_ASIDE_REASONS)
         if rows != users + set_aside:
-            raise RunError(
-                f"{rows:,} rows were read, {users:,} users and {set_aside:,} rows set aside came out."
-            )
+            raise RunError(f"{rows:,} rows were read, {users:,} users and {set_aside:,} rows set aside came out.")
     if reports is not None and reports != users:
-        raise RunError(
-            f"{users:,} users took part and {reports:,} reports were counted. Nothing was published."
-        )
+        raise RunError(f"{users:,} users took part and {reports:,} reports were counted. Nothing was published.")
     _check_distinct(summary, users)
     rejected = tally.get(REJECTED_ROWS, 0)
     if rows and rejected / rows > source.max_rejects:

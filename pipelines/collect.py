@@ -104,9 +104,7 @@ def collect(
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
         summary = read_summary(str(staging / _SUMMARY))
         check_records(summary, run.source, inputs, reports=reports_counted(summary)["counted"])
-        manifest = describe(
-            "collect", run, summary, clock, finish_files(summary, result, reports_to, rejects_to)
-        )
+        manifest = describe("collect", run, summary, clock, finish_files(summary, result, reports_to, rejects_to))
         _publish(manifest, result, reports_to, rejects_to)
     return manifest
 
@@ -169,9 +167,7 @@ def _distinct_folders(*folders: OutputFolder | None) -> None:
     for i, path in enumerate(paths):
         for other in paths[i + 1 :]:
             if path == other or path in other.parents or other in path.parents:
-                raise InputError(
-                    f"{path} and {other}: outputs need folders of their own, not one inside another."
-                )
+                raise InputError(f"{path} and {other}: outputs need folders of their own, not one inside another.")
 
 
 def _publish(manifest: Manifest, *folders: OutputFolder | None) -> None:

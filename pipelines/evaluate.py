@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from ..mechanisms import Secret
 from ..schemas.collection import Definition
 from ..schemas.keys import KeyDomain
 from ..schemas.manifest import read_manifest
-from ..schemas.values import ValueRange
 from ..transforms.collection import Collection
 from ..transforms.summary import WriteSummary, read_summary
 from ..transforms.truth import CountTruth, Truth
@@ -69,9 +67,7 @@ def evaluate(
         InputError: No complete result, not exactly one source of truth, or keys that do not match.
     """
     if (records is None) == (truth is None):
-        raise InputError(
-            "Give the truth once: --records with the true records, or --truth with a file of figures."
-        )
+        raise InputError("Give the truth once: --records with the true records, or --truth with a file of figures.")
     if top is not None and top < 1:
         raise InputError(f"--top {top}: it must be at least 1.")
     estimates = read_estimates(Path(folder))
@@ -128,23 +124,7 @@ _READERS = {".parquet": pq.read_table, ".csv": _read_csv, ".json": _read_json, "
 def _collection_of(folder: Path, estimates: pa.Table) -> Collection:
     """Return the collection of a result, from its manifest and the keys of its estimates."""
     public = read_manifest(folder)["collection"]
-    values = public["values"]
-    definition = Definition(
-        name=public["name"],
-        mechanism=public["mechanism"],
-        epsilon=Decimal(str(public["epsilon"])),
-        padding=public["padding"],
-        allocation=public["allocation"],
-        estimator=public["estimator"],
-        keys=KeyDomain.of_texts(estimates["key"].to_pylist()),
-        values=ValueRange(
-            low=Decimal(str(values["range"][0])),
-            high=Decimal(str(values["range"][1])),
-            outside=values["outside"],
-            duplicates=values["duplicates"],
-        ),
-    )
-    return Collection.of(definition)
+    return Collection.of(Definition.from_public(public, KeyDomain.of_texts(estimates["key"].to_pylist())))
 
 
 def _true_figures(collection: Collection, source: RecordSource, engine: Engine) -> tuple[F64, F64 | None]:
@@ -188,9 +168,7 @@ def _read_truth(path: Path, keys: pa.ChunkedArray) -> tuple[F64, F64 | None]:
         else:
             table = pacsv.read_csv(
                 path,
-                convert_options=pacsv.ConvertOptions(
-                    column_types={"key": pa.string()}, strings_can_be_null=False
-                ),
+                convert_options=pacsv.ConvertOptions(column_types={"key": pa.string()}, strings_can_be_null=False),
             )
     except pa.ArrowException as error:
         raise InputError(f"--truth {path} cannot be read: {error}.") from error
@@ -203,9 +181,7 @@ def _read_truth(path: Path, keys: pa.ChunkedArray) -> tuple[F64, F64 | None]:
     rows = pc.index_in(keys.combine_chunks(), value_set=table["key"].combine_chunks().cast(pa.string()))
     if rows.null_count:
         absent = keys.combine_chunks().filter(pc.is_null(rows))[0].as_py()
-        raise InputError(
-            f"--truth {path} has no row for the key {absent!r} (and {rows.null_count - 1} others)."
-        )
+        raise InputError(f"--truth {path} has no row for the key {absent!r} (and {rows.null_count - 1} others).")
     frequency = _floats(table["frequency"].take(rows))
     return frequency, _floats(table["mean"].take(rows)) if "mean" in table.column_names else None
 

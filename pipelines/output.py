@@ -41,9 +41,7 @@ class OutputFolder:
 
     def _check(self, overwrite: bool, option: str) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
-            raise InputError(
-                f"{option} {self.path} exists and is not a folder. Give the name of a new folder."
-            )
+            raise InputError(f"{option} {self.path} exists and is not a folder. Give the name of a new folder.")
         present = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
         foreign = [name for name in present if not _OURS.fullmatch(name)]
         if foreign:

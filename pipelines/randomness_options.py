@@ -13,9 +13,7 @@ from ..schemas.manifest import Randomness
 __all__ = ["choose_secret", "new_secret_file", "read_secret_file"]
 
 
-def choose_secret(
-    *, secret_file: str | None, seed: int | None, period: str | None
-) -> tuple[Secret, Randomness]:
+def choose_secret(*, secret_file: str | None, seed: int | None, period: str | None) -> tuple[Secret, Randomness]:
     """Return the secret of a run and what the manifest says of it.
 
     Args:

@@ -73,9 +73,7 @@ def _settle(path: Path, final: Path) -> None:
     try:
         path.rename(final)
     except OSError as error:
-        raise RunError(
-            f"A worker reported the file {path.name}, which cannot be seen from here: {error}."
-        ) from error
+        raise RunError(f"A worker reported the file {path.name}, which cannot be seen from here: {error}.") from error
 
 
 def mechanism_figures(mechanism: Mechanism) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, NotAvailableError, did_you_mean
+from ..errors import InputError, NotAvailableError
+from .fields import choice, integer, number, refuse_unknown, required, table, text, wrong
 from .keys import KeyDomain
+from .mechanism_fields import LATER_ESTIMATORS, LATER_MECHANISMS, LATER_TABLES, MECHANISM_FIELDS
 from .values import ValueRange, decimal_text
 
 __all__ = ["FINGERPRINT_VERSION", "Definition"]
@@ -21,20 +23,7 @@ __all__ = ["FINGERPRINT_VERSION", "Definition"]
 FINGERPRINT_VERSION = 1
 
 _EPSILON_LOW, _EPSILON_HIGH = Decimal("0.001"), Decimal(20)
-_MECHANISMS = ("pckv-grr", "pckv-ue")
-_LATER_MECHANISMS = (
-    "auto", "grr", "hadamard", "harmony", "mean-est", "olh", "oue", "privkv", "privkvm", "privkvm-plus",
-    "psfo", "pum", "rappor", "rr", "shist", "subset-selection", "sue", "urap", "urr",
-)  # fmt: skip
-_ALLOCATIONS = ("optimized", "naive", "non-optimized")
-_LATER_ALLOCATIONS = ("numerical",)
-_ESTIMATORS = ("corrected", "baseline")
-_LATER_ESTIMATORS = (
-    "base-cut", "clip", "em", "empirical", "empirical-bayes", "norm-sub", "thresholded", "virtual-half",
-    "virtual-same-key",
-)  # fmt: skip
-_FIELDS = ("name", "mechanism", "epsilon", "padding", "allocation", "estimator", "keys", "values")
-_LATER_TABLES = ("auto", "prior", "privkv", "uldp")
+_COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys")
 _KEY_SOURCES = ("file", "list", "count", "range")
 _VALUE_FIELDS = ("range", "duplicates", "outside")
 _LONGEST_NAME = 200
@@ -51,8 +40,7 @@ class Definition:
         epsilon: privacy budget of one report, exact.
         keys: the key domain.
         values: the range of values and its rules; None where the mechanism collects no values.
-        padding: number of pairs that every user's record is padded to.
-        allocation: how epsilon is shared between key and value.
+        parameters: what the mechanism adds, by name: padding, allocation, …
         estimator: the server's estimator; not part of the fingerprint.
     """
 
@@ -61,9 +49,8 @@ class Definition:
     epsilon: Decimal
     keys: KeyDomain
     values: ValueRange | None
-    padding: int
-    allocation: str = "optimized"
-    estimator: str = "corrected"
+    parameters: Mapping[str, Any]
+    estimator: str
 
     @classmethod
     def load(cls, path: str | Path) -> Definition:
@@ -83,9 +70,7 @@ class Definition:
         return cls.from_text(text, folder=file.parent, where=str(file))
 
     @classmethod
-    def from_text(
-        cls, text: str, *, folder: str | Path = ".", where: str = "the collection definition"
-    ) -> Definition:
+    def from_text(cls, text: str, *, folder: str | Path = ".", where: str = "the collection definition") -> Definition:
         """Parse TOML text.
 
         Args:
@@ -105,6 +90,28 @@ class Definition:
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
 
+    @classmethod
+    def from_public(cls, public: Mapping[str, Any], keys: KeyDomain) -> Definition:
+        """Return the definition that a manifest describes, with the keys of its estimates.
+
+        Args:
+            public: what `public` returned.
+            keys: the key domain, in order.
+        """
+        own = MECHANISM_FIELDS[public["mechanism"]]
+        data = {**public, "epsilon": Decimal(public["epsilon"])}
+        values = public["values"]
+        ends = None if values is None else [Decimal(end) for end in values["range"]]
+        return cls(
+            name=public["name"],
+            mechanism=public["mechanism"],
+            epsilon=data["epsilon"],
+            parameters=own.read(data),
+            estimator=public["estimator"],
+            keys=keys,
+            values=None if values is None else _values({**values, "range": ends}),
+        )
+
     @property
     def has_values(self) -> bool:
         """Whether records carry values."""
@@ -122,7 +129,8 @@ class Definition:
             "name": self.name,
             "mechanism": self.mechanism,
             "epsilon": decimal_text(self.epsilon),
-            "padding": str(self.padding),
+            # An allocation acts through the thresholds alone.
+            **{name: _plain(value) for name, value in self.parameters.items() if name != "allocation"},
             "keys": self.keys.texts().to_pylist(),
             "range": [decimal_text(values.low), decimal_text(values.high)] if values else None,
             "outside": values.outside if values else None,
@@ -141,14 +149,17 @@ class Definition:
         return {
             "name": self.name,
             "mechanism": self.mechanism,
-            "epsilon": float(self.epsilon),
-            "padding": self.padding,
-            "allocation": self.allocation,
+            "epsilon": decimal_text(self.epsilon),
+            **{name: _plain(value, text=False) for name, value in self.parameters.items()},
             "estimator": self.estimator,
             "keys": _public_keys(self.keys),
             "values": None
             if values is None
-            else {"range": list(values.bounds), "outside": values.outside, "duplicates": values.duplicates},
+            else {
+                "range": [decimal_text(values.low), decimal_text(values.high)],
+                "outside": values.outside,
+                "duplicates": values.duplicates,
+            },
         }
 
 
@@ -158,95 +169,48 @@ def _public_keys(keys: KeyDomain) -> dict[str, Any]:
     return {"count": len(keys), "sha256": keys.digest()}
 
 
+def _plain(value: Any, *, text: bool = True) -> Any:
+    """Return a parameter as JSON: numbers as decimal text where `text`, else as numbers where that is exact."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item, text=text) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item, text=text) for item in value]
+    if isinstance(value, Decimal):
+        return decimal_text(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if text else value
+    return value
+
+
 def _parse(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    for table in _LATER_TABLES:
-        if table in data:
-            raise NotAvailableError.of(f"The table [{table}] of a collection definition")
-    _refuse_unknown(data, _FIELDS, "")
-    mechanism = _choice(data, "mechanism", _MECHANISMS, _LATER_MECHANISMS)
+    mechanism = choice(data, "mechanism", tuple(MECHANISM_FIELDS), LATER_MECHANISMS)
+    own = MECHANISM_FIELDS[mechanism]
+    for later in LATER_TABLES:
+        if later in data and later not in own.fields:
+            raise NotAvailableError.of(f"The table [{later}] of a collection definition")
+    refuse_unknown(data, _COMMON_FIELDS + own.fields + (("values",) if own.has_values else ()))
     return {
         "name": _name(data),
         "mechanism": mechanism,
         "epsilon": _epsilon(data),
-        "padding": _padding(data),
-        "allocation": _choice(data, "allocation", _ALLOCATIONS, _LATER_ALLOCATIONS, default="optimized"),
-        "estimator": _choice(data, "estimator", _ESTIMATORS, _LATER_ESTIMATORS, default="corrected"),
-        "keys": _keys(_table(data, "keys", 'an input such as count = 100 or file = "keys.csv"'), folder),
-        "values": _values(_table(data, "values", "the field range = [low, high]")),
+        "parameters": own.read(data),
+        "estimator": choice(data, "estimator", own.estimators, LATER_ESTIMATORS, default=own.estimators[0]),
+        "keys": _keys(table(data, "keys", 'an input such as count = 100 or file = "keys.csv"'), folder),
+        "values": _values(table(data, "values", "the field range = [low, high]")) if own.has_values else None,
     }
-
-
-def _refuse_unknown(table: Mapping[str, Any], allowed: tuple[str, ...], prefix: str) -> None:
-    for field in table:
-        if field not in allowed:
-            raise InputError(f"the field {prefix + field!r} is unknown. {did_you_mean(field, allowed)}")
-
-
-def _required(table: Mapping[str, Any], field: str, what: str, prefix: str = "") -> Any:
-    if field not in table:
-        raise InputError(f"the field {prefix + field!r} is missing; it must be {what} and has no default.")
-    return table[field]
-
-
-def _wrong(field: str, given: Any, what: str) -> InputError:
-    return InputError(f"the field {field!r} is {_show(given)}; it must be {what}.")
-
-
-def _show(given: Any) -> str:
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    if isinstance(given, dict):
-        return "a table"
-    if isinstance(given, list):
-        return f"a list of {len(given)}"
-    return str(given) if isinstance(given, (int, Decimal)) else repr(given)
-
-
-def _text(table: Mapping[str, Any], field: str, what: str, prefix: str = "") -> str:
-    given = _required(table, field, what, prefix)
-    if not isinstance(given, str):
-        raise _wrong(prefix + field, given, what)
-    return given
 
 
 def _name(data: Mapping[str, Any]) -> str:
     what = f"a text of 1 to {_LONGEST_NAME} printable characters"
-    name = _text(data, "name", what)
+    name = text(data, "name", what)
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise _wrong("name", name, what)
+        raise wrong("name", name, what)
     return name
-
-
-def _choice(
-    table: Mapping[str, Any],
-    field: str,
-    allowed: tuple[str, ...],
-    later: tuple[str, ...] = (),
-    *,
-    default: str | None = None,
-    prefix: str = "",
-) -> str:
-    what = "one of " + ", ".join(map(repr, sorted(allowed)))
-    if default is not None and field not in table:
-        return default
-    given = _text(table, field, what, prefix)
-    if given in later:
-        raise NotAvailableError.of(f"{prefix}{field} = {given!r}", instead=f"It must be {what}.")
-    if given not in allowed:
-        raise InputError(
-            f"the field {prefix + field!r} is {given!r}; it must be {what}. {_near(given, allowed + later)}"
-        )
-    return given
-
-
-def _near(given: str, names: tuple[str, ...]) -> str:
-    hint = did_you_mean(given, names)
-    return hint if hint.startswith("Did") else ""
 
 
 def _epsilon(data: Mapping[str, Any]) -> Decimal:
     what = f"a number from {_EPSILON_LOW} to {_EPSILON_HIGH}"
-    given = _number(_required(data, "epsilon", what), "epsilon", what)
+    given = number(required(data, "epsilon", what), "epsilon", what)
     if given.is_finite() and _EPSILON_LOW <= given <= _EPSILON_HIGH:
         return given
     reason = "it is the privacy budget of one report"
@@ -257,84 +221,50 @@ def _epsilon(data: Mapping[str, Any]) -> Decimal:
     raise InputError(f"the field 'epsilon' is {given}; it must be {what}: {reason}.")
 
 
-def _number(given: Any, field: str, what: str) -> Decimal:
-    if isinstance(given, bool) or not isinstance(given, (int, Decimal)):
-        raise _wrong(field, given, what)
-    return Decimal(given)
-
-
-def _integer(given: Any, field: str, what: str) -> int:
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise _wrong(field, given, what)
-    return given
-
-
-def _padding(data: Mapping[str, Any]) -> int:
-    what = "an integer of at least 1 (the number of pairs that a record is padded to)"
-    given = _required(data, "padding", what)
-    if given == "auto":
-        raise NotAvailableError.of('padding = "auto"', instead="Give an integer.")
-    padding = _integer(given, "padding", what)
-    if padding < 1:
-        raise _wrong("padding", padding, what)
-    return padding
-
-
-def _table(data: Mapping[str, Any], field: str, what: str) -> Mapping[str, Any]:
-    if field not in data:
-        raise InputError(f"the table [{field}] is missing; it must hold {what} and has no default.")
-    if not isinstance(data[field], dict):
-        raise _wrong(field, data[field], f"a table [{field}] with {what}")
-    table: Mapping[str, Any] = data[field]
-    return table
-
-
-def _keys(table: Mapping[str, Any], folder: Path) -> KeyDomain:
-    _refuse_unknown(table, _KEY_SOURCES, "keys.")
-    if len(table) != 1:
-        found = " and ".join(table) or "none"
+def _keys(given: Mapping[str, Any], folder: Path) -> KeyDomain:
+    refuse_unknown(given, _KEY_SOURCES, "keys.")
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
         raise InputError(f"[keys] must hold exactly one of {', '.join(_KEY_SOURCES)}; found: {found}.")
-    (source,) = table
+    (source,) = given
     readers: dict[str, Callable[[], KeyDomain]] = {
-        "file": lambda: KeyDomain.of_file(folder / _text(table, "file", "a path as text", "keys.")),
-        "list": lambda: KeyDomain.of_texts(_key_list(table["list"])),
-        "count": lambda: KeyDomain.of_count(
-            _integer(table["count"], "keys.count", "an integer of at least 1")
-        ),
-        "range": lambda: KeyDomain.of_range(*_key_range(table["range"])),
+        "file": lambda: KeyDomain.of_file(folder / text(given, "file", "a path as text", "keys.")),
+        "list": lambda: KeyDomain.of_texts(_key_list(given["list"])),
+        "count": lambda: KeyDomain.of_count(integer(given["count"], "keys.count", "an integer of at least 1")),
+        "range": lambda: KeyDomain.of_range(*_key_range(given["range"])),
     }
     return readers[source]()
 
 
 def _key_list(given: Any) -> list[str]:
     if not isinstance(given, list):
-        raise _wrong("keys.list", given, "a list of texts or integers")
-    return [_key_text(key, number) for number, key in enumerate(given, start=1)]
+        raise wrong("keys.list", given, "a list of texts or integers")
+    return [_key_text(key, place) for place, key in enumerate(given, start=1)]
 
 
-def _key_text(key: Any, number: int) -> str:
+def _key_text(key: Any, place: int) -> str:
     if isinstance(key, str):
         return key
     what = 'text or an integer, such as "a" or 7; quote it to make it text'
-    return str(_integer(key, f"keys.list number {number}", what))
+    return str(integer(key, f"keys.list number {place}", what))
 
 
 def _key_range(given: Any) -> tuple[int, int]:
     what = "a list of two integers [first, last]"
     if not isinstance(given, list) or len(given) != 2:
-        raise _wrong("keys.range", given, what)
-    return _integer(given[0], "keys.range", what), _integer(given[1], "keys.range", what)
+        raise wrong("keys.range", given, what)
+    return integer(given[0], "keys.range", what), integer(given[1], "keys.range", what)
 
 
-def _values(table: Mapping[str, Any]) -> ValueRange:
-    _refuse_unknown(table, _VALUE_FIELDS, "values.")
+def _values(data: Mapping[str, Any]) -> ValueRange:
+    refuse_unknown(data, _VALUE_FIELDS, "values.")
     what = "a list of two numbers [low, high]"
-    given = _required(table, "range", what, "values.")
+    given = required(data, "range", what, "values.")
     if not isinstance(given, list) or len(given) != 2:
-        raise _wrong("values.range", given, what)
+        raise wrong("values.range", given, what)
     return ValueRange(
-        low=_number(given[0], "values.range", what),
-        high=_number(given[1], "values.range", what),
-        outside=_choice(table, "outside", ("drop", "clip"), default="drop", prefix="values."),
-        duplicates=_choice(table, "duplicates", ("mean", "latest"), default="mean", prefix="values."),
+        low=number(given[0], "values.range", what),
+        high=number(given[1], "values.range", what),
+        outside=choice(data, "outside", ("drop", "clip"), default="drop", prefix="values."),
+        duplicates=choice(data, "duplicates", ("mean", "latest"), default="mean", prefix="values."),
     )

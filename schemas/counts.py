@@ -89,9 +89,7 @@ def counts_from_table(
     result: dict[tuple[int, str], tuple[int, dict[str, npt.NDArray[np.int64]]]] = {}
     groups = table.group_by(["round", "group"]).aggregate([])
     for entry in groups.to_pylist():
-        part = table.filter(
-            pc.and_(pc.equal(table["round"], entry["round"]), pc.equal(table["group"], entry["group"]))
-        )
+        part = table.filter(pc.and_(pc.equal(table["round"], entry["round"]), pc.equal(table["group"], entry["group"])))
         arrays = {name: _cells(part, name, size) for name, size in sizes.items()}
         n_rows = part.filter(pc.equal(part["statistic"], "n"))
         if n_rows.num_rows == 0:

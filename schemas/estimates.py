@@ -16,9 +16,7 @@ FREQUENCY_COLUMNS = ("frequency", "frequency_se", "frequency_low", "frequency_hi
 MEAN_COLUMNS = ("mean", "mean_se", "mean_low", "mean_high", "mean_raw")
 
 
-def estimates_schema(
-    *, has_values: bool, support: tuple[str, ...], header: FileHeader | None = None
-) -> pa.Schema:
+def estimates_schema(*, has_values: bool, support: tuple[str, ...], header: FileHeader | None = None) -> pa.Schema:
     """Arrow schema of estimates files.
 
     Args:
@@ -71,9 +69,7 @@ def estimates_table(
 def _flag_lists(flags: Mapping[str, npt.NDArray[np.bool_]], size: int, kind: pa.DataType) -> pa.Array:
     names = sorted(flags)
     if not names:
-        return pa.ListArray.from_arrays(
-            pa.array(np.zeros(size + 1, np.int32)), pa.array([], pa.string()), type=kind
-        )
+        return pa.ListArray.from_arrays(pa.array(np.zeros(size + 1, np.int32)), pa.array([], pa.string()), type=kind)
     table = np.stack([flags[name] for name in names], axis=1)  # (d, number of flags)
     offsets = np.zeros(size + 1, dtype=np.int32)
     np.cumsum(table.sum(axis=1), out=offsets[1:])

@@ -71,9 +71,7 @@ class KeyDomain:
     def of_range(cls, first: int, last: int, *, where: str = "keys.range") -> KeyDomain:
         """Make the domain of the decimal texts of the integers `first` to `last`, both included."""
         if first > last:
-            raise InputError(
-                f"{where} is [{first}, {last}]; the first number must not be above the last one."
-            )
+            raise InputError(f"{where} is [{first}, {last}]; the first number must not be above the last one.")
         if first < _INT64.min or last > _INT64.max:
             raise InputError(f"{where} is [{first}, {last}]; both ends must be 64-bit integers.")
         _require_size(last - first + 1, where)
@@ -165,9 +163,7 @@ class KeyDomain:
             if self._texts is None:
                 return self._index_integers(distinct)
         elif not _is_text(kind):
-            raise InputError(
-                f"{where} is of type {kind}; keys must be text or integers. Convert the column to text."
-            )
+            raise InputError(f"{where} is of type {kind}; keys must be text or integers. Convert the column to text.")
         texts = pc.cast(distinct, pa.string())
         return self._index_decimal_texts(texts) if self._texts is None else self._index_texts(texts)
 
@@ -228,9 +224,7 @@ def _encode(keys: pa.Array, where: str) -> pa.Array:
     if pa.types.is_string_view(keys.type):
         keys = pc.cast(keys, pa.string())
     if not _is_text(keys.type) and not pa.types.is_integer(keys.type):
-        raise InputError(
-            f"{where} is of type {keys.type}; keys must be text or integers. Convert the column to text."
-        )
+        raise InputError(f"{where} is of type {keys.type}; keys must be text or integers. Convert the column to text.")
     return keys.dictionary_encode()
 
 
@@ -258,9 +252,7 @@ def _refuse_empty(texts: pa.Array, where: str) -> None:
     bad = pc.fill_null(pc.equal(texts, ""), True)
     if pc.any(bad).as_py():
         row = pc.index(bad, True).as_py() + 1
-        raise InputError(
-            f"{where}: key number {row} is empty; every key must be a text of at least one character."
-        )
+        raise InputError(f"{where}: key number {row} is empty; every key must be a text of at least one character.")
 
 
 def _refuse_repeated(texts: pa.Array, where: str) -> None:
@@ -300,9 +292,7 @@ def _require_csv(path: Path) -> None:
     if not path.name.lower().endswith((".csv", ".csv.gz")):
         raise InputError(f"keys.file is {path}; it must be a CSV file (.csv or .csv.gz) with a column `key`.")
     if not path.is_file():
-        raise InputError(
-            f"keys.file: there is no file {path}. Paths are relative to the collection definition."
-        )
+        raise InputError(f"keys.file: there is no file {path}. Paths are relative to the collection definition.")
     if path.stat().st_size == 0:
         raise InputError(f"The key file {path} is empty; it must have a header and a column `key`.")
 

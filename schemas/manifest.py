@@ -116,9 +116,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(
-            f"{folder} holds no {MANIFEST_NAME}, so it is no complete result of ldp-beam."
-        ) from None
+        raise InputError(f"{folder} holds no {MANIFEST_NAME}, so it is no complete result of ldp-beam.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not readable JSON: {error}.") from error
     if not isinstance(content, dict) or "fingerprint" not in content:

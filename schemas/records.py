@@ -38,9 +38,7 @@ class Columns:
     time: str = "timestamp"
 
 
-def nested_schema(
-    *, has_values: bool = True, with_time: bool = False, columns: Columns | None = None
-) -> pa.Schema:
+def nested_schema(*, has_values: bool = True, with_time: bool = False, columns: Columns | None = None) -> pa.Schema:
     """Arrow schema of raw records with one row a user."""
     names = columns or Columns()
     item = [pa.field(names.key, pa.string())]
@@ -50,9 +48,7 @@ def nested_schema(
     return pa.schema(fields + _time(names, with_time))
 
 
-def pairs_schema(
-    *, has_values: bool = True, with_time: bool = False, columns: Columns | None = None
-) -> pa.Schema:
+def pairs_schema(*, has_values: bool = True, with_time: bool = False, columns: Columns | None = None) -> pa.Schema:
     """Arrow schema of raw records with one row a user and key."""
     names = columns or Columns()
     fields = [pa.field(names.user, pa.string()), pa.field(names.key, pa.string())]
@@ -75,6 +71,4 @@ def canonical_schema(*, has_values: bool) -> pa.Schema:
     if has_values:
         item.append(pa.field("value", pa.int64(), nullable=False))
     items = pa.list_(pa.field("item", pa.struct(item), nullable=False))
-    return pa.schema(
-        [pa.field("user_digest", pa.binary(16), nullable=False), pa.field("items", items, nullable=False)]
-    )
+    return pa.schema([pa.field("user_digest", pa.binary(16), nullable=False), pa.field("items", items, nullable=False)])

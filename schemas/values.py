@@ -38,11 +38,7 @@ class ValueRange:
 
     def __post_init__(self) -> None:
         for name, end in (("low", self.low), ("high", self.high)):
-            if (
-                not end.is_finite()
-                or abs(end.adjusted()) > _LARGEST_EXPONENT
-                or not math.isfinite(float(end))
-            ):
+            if not end.is_finite() or abs(end.adjusted()) > _LARGEST_EXPONENT or not math.isfinite(float(end)):
                 raise InputError(f"values.range: its {name} end is {end}; both ends must be finite numbers.")
         low, high = self.bounds
         if not low < high:
@@ -65,8 +61,7 @@ class ValueRange:
 def _require_one_of(field: str, given: str, allowed: tuple[str, ...]) -> None:
     if given not in allowed:
         raise InputError(
-            f"{field} is {given!r}; it must be one of {', '.join(map(repr, allowed))}. "
-            f"{did_you_mean(given, allowed)}"
+            f"{field} is {given!r}; it must be one of {', '.join(map(repr, allowed))}. {did_you_mean(given, allowed)}"
         )
 
 

@@ -37,8 +37,7 @@ class Collection:
             definition.mechanism,
             epsilon=definition.epsilon,
             keys=len(definition.keys),
-            padding=definition.padding,
-            allocation=definition.allocation,
+            **definition.parameters,
         )
         return cls(definition, mechanism, definition.fingerprint(mechanism.thresholds()))
 

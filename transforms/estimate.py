@@ -65,9 +65,7 @@ class GatherCounts(beam.PTransform):
     def expand(
         self, counts: beam.PCollection[tuple[CountBlock, Counts]]
     ) -> beam.PCollection[tuple[tuple[int, str], Counts]]:
-        zero = [
-            ((0, MAIN_GROUP, block), part) for block, part in split_blocks(self._collection.mechanism.zero())
-        ]
+        zero = [((0, MAIN_GROUP, block), part) for block, part in split_blocks(self._collection.mechanism.zero())]
         none = counts.pipeline | "NoReports" >> beam.Create(zero)
         none.element_type = BLOCK_COUNTS
         return (
@@ -75,9 +73,7 @@ class GatherCounts(beam.PTransform):
             | beam.Flatten()
             | "AddZero" >> beam.CombinePerKey(AddCounts())
             | "ByGroup"
-            >> beam.MapTuple(_by_group).with_output_types(
-                beam.typehints.KV[tuple[int, str], tuple[int, Counts]]
-            )
+            >> beam.MapTuple(_by_group).with_output_types(beam.typehints.KV[tuple[int, str], tuple[int, Counts]])
             | beam.GroupByKey()
             | "Join" >> beam.MapTuple(_join).with_output_types(beam.typehints.KV[tuple[int, str], Counts])
         )
@@ -98,9 +94,7 @@ class EstimateCounts(beam.PTransform):
         super().__init__()
         self._collection, self._private, self._period = collection, private, period
 
-    def expand(
-        self, counts: beam.PCollection[tuple[tuple[int, str], Counts]]
-    ) -> beam.PCollection[pa.RecordBatch]:
+    def expand(self, counts: beam.PCollection[tuple[tuple[int, str], Counts]]) -> beam.PCollection[pa.RecordBatch]:
         collection, private, period = self._collection, self._private, self._period
         return counts | "Estimate" >> beam.MapTuple(
             lambda _, group_counts: estimate_counts(collection, group_counts, private=private, period=period)

@@ -18,11 +18,9 @@ from apache_beam.io.filesystems import FileSystems
 
 from ..errors import InputError
 from .avro_columns import arrow_schema
+from .paths import is_local
 
-__all__ = ["FORMATS", "Facts", "RowGroup", "inspect_file", "is_local", "open_bytes", "open_parquet"]
-
-#: Formats by extension.
-FORMATS = {".parquet": "parquet", ".avro": "avro", ".csv": "csv", ".csv.gz": "csv"}
+__all__ = ["Facts", "RowGroup", "inspect_file", "open_bytes", "open_parquet"]
 
 #: Smallest plausible bytes of a pair, for estimates of how many there are.
 _PAIR_BYTES = {"avro": 8, "csv": 12, "gz": 4}
@@ -51,11 +49,6 @@ class Facts:
     rows: int | None
     estimated_pairs: int
     groups: tuple[RowGroup, ...] = ()
-
-
-def is_local(path: str) -> bool:
-    """Whether a path lies on the local file system."""
-    return "://" not in path
 
 
 def open_bytes(path: str) -> IO[bytes]:

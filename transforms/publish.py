@@ -29,9 +29,7 @@ class WriteEstimates(beam.PTransform):
         self._path, self._format = f"{prefix}.{format_}", format_
 
     def expand(self, estimates: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[Summary]:
-        return estimates | "Write" >> beam.Map(_write_estimates, self._path, self._format).with_output_types(
-            Summary
-        )
+        return estimates | "Write" >> beam.Map(_write_estimates, self._path, self._format).with_output_types(Summary)
 
 
 def _write_estimates(batch: pa.RecordBatch, path: str, format_: str) -> Summary:

@@ -23,9 +23,7 @@ def records_to_batch(records: Records) -> pa.RecordBatch:
     if records.values is not None:
         children.append(pa.array(records.values))
     item_type = schema.field(1).type.value_type
-    items = pa.StructArray.from_arrays(
-        children, fields=[item_type.field(i) for i in range(item_type.num_fields)]
-    )
+    items = pa.StructArray.from_arrays(children, fields=[item_type.field(i) for i in range(item_type.num_fields)])
     offsets = pa.array(records.offsets.astype(np.int32))
     return pa.RecordBatch.from_arrays(
         [digests, pa.ListArray.from_arrays(offsets, items, type=schema.field(1).type)], schema=schema

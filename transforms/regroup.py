@@ -67,9 +67,7 @@ def _buckets(rows: int) -> int:
 class _Spill(beam.DoFn):
     """Validates rows and appends them to one file a bucket, named for this attempt alone."""
 
-    def __init__(
-        self, preparer: Preparer, columns: Columns, folder: str, buckets: int, rejects: str | None
-    ) -> None:
+    def __init__(self, preparer: Preparer, columns: Columns, folder: str, buckets: int, rejects: str | None) -> None:
         self._preparer, self._columns, self._folder = preparer, columns, folder
         self._buckets, self._rejects = buckets, rejects
 
@@ -107,9 +105,7 @@ class _Spill(beam.DoFn):
         for bucket, file in self._files.items():
             file.close()
             yield in_global_window((bucket, file.name))
-        yield beam.pvalue.TaggedOutput(
-            "summary", in_global_window(Summary(self._tally, self._rejected.close()))
-        )
+        yield beam.pvalue.TaggedOutput("summary", in_global_window(Summary(self._tally, self._rejected.close())))
 
 
 class _Merge(beam.DoFn):

@@ -128,16 +128,19 @@ class _Csv:
         del name
         flat = [pa.field(f.name, pa.string() if pa.types.is_list(f.type) else f.type) for f in schema]
         self._schema = pa.schema(flat)
-        self._writer = pacsv.CSVWriter(
-            file, self._schema, write_options=pacsv.WriteOptions(quoting_style="needed")
-        )
+        self._writer = pacsv.CSVWriter(file, self._schema, write_options=pacsv.WriteOptions(quoting_style="needed"))
 
     def write(self, batch: pa.RecordBatch) -> None:
-        columns = [pc.binary_join(c, ";") if pa.types.is_list(c.type) else c for c in batch.columns]
+        columns = [_joined(column) if pa.types.is_list(column.type) else column for column in batch.columns]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _joined(lists: pa.Array) -> pa.Array:
+    # The kernel exists for lists of nullable text only.
+    return pc.binary_join(lists.cast(pa.list_(pa.string())), ";")
 
 
 class _Json:

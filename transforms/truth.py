@@ -48,9 +48,7 @@ class Truth:
     def __add__(self, other: Truth) -> Truth:
         if self.high is None or self.low is None or other.high is None or other.low is None:
             return Truth(self.n + other.n, self.holders + other.holders, None, None)
-        return Truth(
-            self.n + other.n, self.holders + other.holders, self.high + other.high, self.low + other.low
-        )
+        return Truth(self.n + other.n, self.holders + other.holders, self.high + other.high, self.low + other.low)
 
     def frequency(self) -> npt.NDArray[np.float64]:
         """Return the share of users who hold each key, float64 (d,); NaN without users."""

@@ -43,7 +43,7 @@ def test_an_abbreviation_is_not_taken_for_an_option():
 
 
 def test_a_stray_value_is_refused():
-    with pytest.raises(InputError, match="Unexpected argument 'records.parquet'"):
+    with pytest.raises(InputError, match=r"Unexpected argument 'records\.parquet'"):
         parse_beam_options(["records.parquet"], OURS)
 
 

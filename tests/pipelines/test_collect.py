@@ -39,9 +39,7 @@ def test_perturb_then_aggregate_gives_the_counts_of_collect(
     run_json("collect", *given, "--output", tmp_path / "whole")
     run_json("perturb", *given, "--output", tmp_path / "reports", "--format", report_format)
     reports = tmp_path / "reports" / f"*.{report_format}"
-    manifest = run_json(
-        "aggregate", "--collection", collection, "--input", reports, "--output", tmp_path / "halves"
-    )
+    manifest = run_json("aggregate", "--collection", collection, "--input", reports, "--output", tmp_path / "halves")
     assert manifest["epsilon"]["spent_per_user"] == "0"
     assert counts_of(tmp_path / "halves").equals(counts_of(tmp_path / "whole"))
     whole, halves = (pq.read_table(tmp_path / d / "estimates.parquet") for d in ("whole", "halves"))
@@ -49,9 +47,7 @@ def test_perturb_then_aggregate_gives_the_counts_of_collect(
 
 
 @pytest.mark.parametrize("mechanism", ["pckv-ue", "pckv-grr"])
-def test_counts_do_not_depend_on_workers_row_groups_or_files(
-    mechanism, define, nested, people, run_json, tmp_path
-):
+def test_counts_do_not_depend_on_workers_row_groups_or_files(mechanism, define, nested, people, run_json, tmp_path):
     everybody = people(1000)
     collection = define(mechanism=mechanism)
     one = nested(everybody, "one.parquet")
@@ -67,9 +63,7 @@ def test_counts_do_not_depend_on_workers_row_groups_or_files(
         "several": ("--input", tmp_path / "many" / "b.parquet", tmp_path / "many" / "a.parquet"),
     }
     for name, given in runs.items():
-        run_json(
-            "collect", "--collection", collection, "--seed", 5, *given, "--output", tmp_path / "out" / name
-        )
+        run_json("collect", "--collection", collection, "--seed", 5, *given, "--output", tmp_path / "out" / name)
     first = counts_of(tmp_path / "out" / "one")
     for name in runs:
         assert counts_of(tmp_path / "out" / name).equals(first), name
@@ -203,9 +197,7 @@ def test_a_million_keys_by_blocks(define, nested, run_json, tmp_path):
     """Counts of large domains cross the shuffle as key blocks; every key has its estimate."""
     everybody = [(f"u{i}", [(str(i * 7919 % 1_000_000), 0.5)]) for i in range(2000)]
     collection = define(mechanism="pckv-grr", keys="count = 1_000_000", padding=1, epsilon="4")
-    manifest = run_json(
-        "collect", "--collection", collection, "--input", nested(everybody), "--output", tmp_path / "o"
-    )
+    manifest = run_json("collect", "--collection", collection, "--input", nested(everybody), "--output", tmp_path / "o")
     assert manifest["reports"]["counted"] == 2000
     estimates = pq.read_table(tmp_path / "o" / "estimates.parquet")
     assert estimates.num_rows == 1_000_000

@@ -36,9 +36,10 @@ def parse(**changes: object) -> Definition:
 
 def test_reads_every_field_and_documented_defaults() -> None:
     definition = parse()
-    assert (definition.name, definition.mechanism, definition.padding) == ("ratings", "pckv-ue", 2)
+    assert (definition.name, definition.mechanism) == ("ratings", "pckv-ue")
     assert definition.epsilon == 1
-    assert (definition.allocation, definition.estimator) == ("optimized", "corrected")
+    assert definition.parameters == {"padding": 2, "allocation": "optimized"}
+    assert definition.estimator == "corrected"
     assert definition.keys.texts().to_pylist() == ["a", "b"]
     assert definition.values is not None
     assert definition.values.bounds == (1.0, 5.0)
@@ -60,9 +61,7 @@ def test_a_missing_range_is_an_error() -> None:
         parse(tables={"values": 'outside = "drop"'})
 
 
-@pytest.mark.parametrize(
-    "given", ["0", "-1", "40", "709", "710", "1e-17", "1e-9", "20.0001", "inf", "-inf", "nan"]
-)
+@pytest.mark.parametrize("given", ["0", "-1", "40", "709", "710", "1e-17", "1e-9", "20.0001", "inf", "-inf", "nan"])
 def test_epsilon_outside_its_limits_is_refused_with_a_reason(given: str) -> None:
     with pytest.raises(InputError, match=r"epsilon.*from 0\.001 to 20: ") as caught:
         parse(epsilon=given)
@@ -301,8 +300,16 @@ def test_pickles() -> None:
 def test_public_form_is_json_and_summarises_long_domains() -> None:
     public = parse().public()
     assert json.loads(json.dumps(public)) == public
-    assert public["epsilon"] == 1.0
+    assert public["epsilon"] == "1"
     assert public["keys"] == {"count": 2, "list": ["a", "b"]}
     long = parse(tables={"keys": "count = 1001"}).public()["keys"]
     assert long.keys() == {"count", "sha256"}
     assert long["count"] == 1001
+
+
+def test_a_definition_comes_back_from_its_public_form() -> None:
+    definition = parse(epsilon="0.30", extra='allocation = "naive"')
+    again = Definition.from_public(json.loads(json.dumps(definition.public())), definition.keys)
+    assert again.canonical(THRESHOLDS) == definition.canonical(THRESHOLDS)
+    assert again.parameters == definition.parameters
+    assert again.estimator == definition.estimator

@@ -14,9 +14,7 @@ from ldp_beam.schemas.counts import counts_from_table, counts_schema, counts_tab
 from ldp_beam.schemas.estimates import estimates_schema, estimates_table
 from ldp_beam.schemas.reports import FileHeader, report_schema
 
-HEADER = FileHeader(
-    kind="reports", collection="c", mechanism="pckv-ue", fingerprint="ab" * 32, period="2026-11"
-)
+HEADER = FileHeader(kind="reports", collection="c", mechanism="pckv-ue", fingerprint="ab" * 32, period="2026-11")
 
 
 def test_header_survives_metadata():
@@ -125,9 +123,7 @@ def test_counts_without_n_are_refused():
 
 def test_estimates_write_nan_as_null_and_flags_as_lists():
     schema = estimates_schema(has_values=True, support=("n1", "n2"))
-    floats = {
-        name: np.array([0.5, np.nan]) for name in schema.names if schema.field(name).type == pa.float64()
-    }
+    floats = {name: np.array([0.5, np.nan]) for name in schema.names if schema.field(name).type == pa.float64()}
     flags = {"no-reports": np.array([False, True]), "clipped": np.array([False, True])}
     ints = {"n1": np.array([1, 0]), "n2": np.array([2, 0])}
     batch = estimates_table(pa.array(["a", "b"]), floats, ints, 7, flags, schema)

@@ -29,9 +29,7 @@ def string_columns(keys: list[str | None]) -> list[pa.Array]:
         plain.dictionary_encode(),
         padded.dictionary_encode(),
         plain.cast(pa.large_string()).dictionary_encode(),
-        pa.DictionaryArray.from_arrays(
-            pa.array(range(len(keys)), pa.int8()), plain
-        ),  # nulls in the dictionary
+        pa.DictionaryArray.from_arrays(pa.array(range(len(keys)), pa.int8()), plain),  # nulls in the dictionary
     ]
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from ldp_beam.errors import InputError
-from ldp_beam.transforms.inputs import Columns, RecordInputs, expand, inspect_records, slices
+from ldp_beam.transforms.inputs import Columns, RecordInputs, inspect_records, slices
+from ldp_beam.transforms.paths import expand
 
 PAIRS = pa.table({"user_id": ["u", "v"], "key": ["a", "b"], "value": [0.5, 1.0]})
 ITEM = pa.list_(pa.struct([("key", pa.string()), ("value", pa.float64())]))
@@ -158,9 +159,7 @@ def test_a_list_of_items_decides_the_layout(tmp_path: Path) -> None:
     ],
 )
 def test_missing_columns_name_the_option(tmp_path: Path, rename: dict[str, str], message: str) -> None:
-    path = parquet(
-        tmp_path / "a.parquet", PAIRS.rename_columns([rename.get(n, n) for n in PAIRS.column_names])
-    )
+    path = parquet(tmp_path / "a.parquet", PAIRS.rename_columns([rename.get(n, n) for n in PAIRS.column_names]))
     with pytest.raises(InputError, match=message) as caught:
         inspect(path)
     assert "a.parquet" in str(caught.value)

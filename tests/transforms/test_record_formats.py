@@ -70,9 +70,7 @@ EXPECTED = Tally(
 )
 
 
-def definition(
-    *, keys: str = '["a", "b", "007", "café", "true", "1e3", "zz"]', values: str = ""
-) -> Definition:
+def definition(*, keys: str = '["a", "b", "007", "café", "true", "1e3", "zz"]', values: str = "") -> Definition:
     return Definition.from_text(
         'name = "c"\nmechanism = "pckv-ue"\nepsilon = 1\npadding = 1\n'
         f"[keys]\nlist = {keys}\n[values]\nrange = [-1, 1]\n{values}"
@@ -174,9 +172,7 @@ def read_pairs(folder: Path, rules: Preparer | None = None, **options: Any) -> t
 
 
 def same(a: Records, b: Records) -> bool:
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("users", "offsets", "keys", "values")
-    )
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("users", "offsets", "keys", "values"))
 
 
 def sorted_by_user(records: Records) -> Records:
@@ -322,9 +318,7 @@ def test_nested_rows_taken_apart_equal_pairs(tmp_path: Path, reference: Records,
     assert tally[names.USERS] == reference.n
 
 
-@pytest.mark.parametrize(
-    "union", [["null", "int", "double"], ["double", "null"], ["null", "float", "double"]]
-)
+@pytest.mark.parametrize("union", [["null", "int", "double"], ["double", "null"], ["null", "float", "double"]])
 def test_unions_of_numbers(tmp_path: Path, union: list[str]) -> None:
     rows: list[Row] = [("a", "a", 1), ("b", "a", 0.5), ("c", "a", None)]
     write_avro(*union)(tmp_path / "x", rows)
@@ -492,9 +486,7 @@ def test_avro_times(tmp_path: Path) -> None:
         {"name": "value", "type": "double"},
         {"name": "timestamp", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
     ]
-    rows = [
-        {"user_id": "u", "key": "a", "value": v, "timestamp": t} for v, t in [(0.0, 5), (0.5, 4), (1.0, None)]
-    ]
+    rows = [{"user_id": "u", "key": "a", "value": v, "timestamp": t} for v, t in [(0.0, 5), (0.5, 4), (1.0, None)]]
     with (tmp_path / "x.avro").open("wb") as file:
         fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, rows)
     rules = preparer(definition(values='duplicates = "latest"'))

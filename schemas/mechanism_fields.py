@@ -1,0 +1,70 @@
+"""Which fields of a collection definition each mechanism has, and how they are read.
+
+This is where a new mechanism says what its users write in TOML. The mathematics, and the limits that only it
+knows, are checked again where the mechanism itself is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..errors import NotAvailableError
+from .fields import choice, integer, required
+
+__all__ = ["LATER_ESTIMATORS", "LATER_MECHANISMS", "LATER_TABLES", "MECHANISM_FIELDS", "MechanismFields"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismFields:
+    """The fields that one mechanism adds to those of every definition.
+
+    Attributes:
+        has_values: whether records carry values, that is, whether there is a table [values].
+        fields: names of the additional fields and tables.
+        estimators: names of the server's estimators, the default first.
+        read: reads the additional fields of a definition into the mechanism's parameters by name; their
+            values are text, integers, decimals or tuples of them, which the fingerprint covers.
+    """
+
+    has_values: bool
+    fields: tuple[str, ...]
+    estimators: tuple[str, ...]
+    read: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def _pckv(data: Mapping[str, Any]) -> dict[str, Any]:
+    allocations = ("optimized", "naive", "non-optimized")
+    return {
+        "padding": _padding(data),
+        "allocation": choice(data, "allocation", allocations, ("numerical",), default="optimized"),
+    }
+
+
+def _padding(data: Mapping[str, Any]) -> int:
+    what = "an integer of at least 1 (the number of pairs that a record is padded to)"
+    given = required(data, "padding", what)
+    if given == "auto":
+        raise NotAvailableError.of('padding = "auto"', instead="Give an integer.")
+    return integer(given, "padding", what, least=1)
+
+
+_PCKV: Final = MechanismFields(
+    has_values=True, fields=("padding", "allocation"), estimators=("corrected", "baseline"), read=_pckv
+)
+
+#: Fields by name of the mechanism.
+MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType({"pckv-ue": _PCKV, "pckv-grr": _PCKV})
+
+#: Names that belong to later versions.
+LATER_MECHANISMS: Final = (
+    "privkv", "privkvm", "privkvm+", "kvue", "rr", "grr", "sue", "oue", "olh", "shist", "hadamard",
+    "subset-selection", "psfo-grr", "psfo-oue", "harmony", "meanest", "urr", "urap", "pum",
+)  # fmt: skip
+LATER_ESTIMATORS: Final = (
+    "empirical", "thresholded", "em", "clip", "norm-sub", "base-cut", "empirical-bayes", "virtual-same-key",
+    "virtual-half",
+)  # fmt: skip
+LATER_TABLES: Final = ("auto", "prior", "privkv", "uldp")

@@ -3,6 +3,7 @@
 import importlib
 import pickle
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -113,6 +114,14 @@ def test_clones_agree(mechanism, pickler):
     assert twin == mechanism
     assert twin.thresholds() == mechanism.thresholds()
     assert same(twin.perturb(records, stream), mechanism.perturb(records, STREAM))
+
+
+def test_threads_do_not_disturb_each_other(mechanism):
+    batches = [people(9_000, mechanism.keys, seed=seed) for seed in range(4)]
+    alone = [mechanism.count(mechanism.perturb(batch, STREAM)) for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda batch: mechanism.count(mechanism.perturb(batch, STREAM)), batches))
+    assert all(one.equals(other) for one, other in zip(alone, together, strict=True))
 
 
 def test_global_seeds_have_no_influence(mechanism):

@@ -91,13 +91,16 @@ def test_variances_are_as_stated(repeats):
 
 
 def test_variances_of_means_are_as_stated(repeats):
-    """For the keys whose mean is nearly linear in the counts; first-order formulas, hence 35 % of room."""
+    """First-order formulas, so only for the keys with many holders, and with room: 6 standard errors or more.
+
+    A variance that is doubled or halved is found.
+    """
     mechanism, results = repeats
     often = np.arange(KEYS) >= 8
     stated = mean_variance(mechanism.probabilities, PADDING, FREQUENCY / 2, MEAN, PEOPLE)
     means = np.array([result.mean_raw for result in results])
     ratio = np.mean(((means - MEAN) ** 2)[:, often], axis=0) / stated[often]
-    assert 0.65 < ratio.mean() < 1.35
+    assert 0.65 < ratio.mean() < 1.45
 
 
 def test_intervals_cover(repeats):

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from ..errors import InputError, did_you_mean
+from .text_index import TextIndex
 
 __all__ = ["MAX_KEYS", "MISSING", "OUTSIDE", "KeyDomain"]
 
@@ -27,6 +28,8 @@ MAX_KEYS = 10_000_000
 
 I32 = npt.NDArray[np.int32]
 
+#: In larger domains the keys of a batch are mostly distinct, and encoding them first costs more than it saves.
+_MOSTLY_DISTINCT = 1 << 16
 _DECIMAL = "^(0|-?[1-9][0-9]{0,18})$"
 _INT64 = np.iinfo(np.int64)
 
@@ -43,7 +46,7 @@ class KeyDomain:
         self._texts = texts
         self._start = start
         self._size = size
-        self._table: dict[str, int] | None = None
+        self._lookup: TextIndex | None = None
 
     # -- construction -----------------------------------------------------------------------------------
 
@@ -151,6 +154,8 @@ class KeyDomain:
         if pa.types.is_integer(kind) and self._texts is None:
             return self._index_integers(keys)
         if not pa.types.is_dictionary(kind):
+            if self._size > _MOSTLY_DISTINCT and _is_text(kind):
+                return self._index_distinct(keys, where)
             keys = _encode(keys, where)
         found = self._index_distinct(keys.dictionary, where)
         return _spread(found, keys.indices)
@@ -197,15 +202,9 @@ class KeyDomain:
         return _mark_missing(result, texts)
 
     def _index_texts(self, texts: pa.Array) -> I32:
-        table = self._lookup()
-        texts = _normal(texts)
-        found = [table.get(text, OUTSIDE) for text in texts.to_pylist()]
-        return _mark_missing(np.array(found, dtype=np.int32), texts)
-
-    def _lookup(self) -> dict[str, int]:
-        if self._table is None:
-            self._table = {text: i for i, text in enumerate(self.texts().to_pylist())}
-        return self._table
+        if self._lookup is None:
+            self._lookup = TextIndex(self.texts())
+        return _mark_missing(self._lookup.find(_normal(texts)), texts)
 
 
 def _normal(texts: pa.Array) -> pa.Array:

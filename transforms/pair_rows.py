@@ -29,7 +29,8 @@ def row_dtype(*, has_values: bool, with_times: bool) -> np.dtype[np.void]:
     return np.dtype(fields)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+# No repr: what it holds is raw data and must not reach a log.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PairRows:
     """n rows, each a user and at most one pair.
 

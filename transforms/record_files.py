@@ -30,7 +30,8 @@ _CSV_BLOCK = 1 << 20
 I64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+# No repr: what it holds is raw data and must not reach a log.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RawBatch:
     """n rows of a file, not validated.
 

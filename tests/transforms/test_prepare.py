@@ -411,3 +411,10 @@ def test_keys_alone() -> None:
     records, tally, _ = without_values().prepare_nested(nested_batch)
     assert records.offsets.tolist() == [0, 1, 2]
     assert tally[names.NULL_KEY] == 1
+
+
+def test_raw_data_do_not_show_in_messages() -> None:
+    batch = pairs(["alice"], ["secret"], [0.123])
+    rows, _, _ = rules().prepare_pairs(batch)
+    for shown in (repr(batch), repr(rows), repr(rules())):
+        assert not any(text in shown for text in ("alice", "secret", "0.123"))

@@ -34,9 +34,9 @@ __all__ = ["PADDING_MAX", "PCKV", "PCKVGRR", "PCKVUE", "Prediction"]
 PADDING_MAX: Final = 10_000
 _UE_KEYS: Final = 100_000
 _GRR_KEYS: Final = 1_000_000
-#: Users that are sampled together, and bytes of a plane of theirs: what fits the second-level cache.
-_CHUNK_USERS: Final = 8192
-_PLANE_BYTES: Final = 1 << 17
+#: Users that are sampled together, and bytes of a plane of theirs: enough to hide the calls, small enough to cache.
+_CHUNK_USERS: Final = 16_384
+_PLANE_BYTES: Final = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)

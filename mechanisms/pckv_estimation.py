@@ -57,7 +57,8 @@ def estimate(law: Probabilities, padding: int, n: int, positive: I64, negative: 
         frequency, mean, clipped = _corrected(law, padding, n, positive, negative, raw.frequency)
     frequency_low, frequency_high = _interval(raw.frequency, raw.frequency_se, 0.0)
     mean_low, mean_high = _interval(raw.mean, raw.mean_se, -1.0)
-    few = n * law.a * frequency / padding < _FEW
+    # No key can have more holders than there are users, whatever an unclipped estimate says.
+    few = n * law.a * np.minimum(frequency, 1.0) / padding < _FEW
     few |= np.abs(raw.frequency) <= raw.frequency_se
     return Estimates(
         n=n,

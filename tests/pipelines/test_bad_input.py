@@ -268,7 +268,7 @@ def test_b18_an_undefined_mean_is_written_as_null(format_, define, nested, run_j
     ("make", "message"),
     [
         (lambda d: d / "absent*.parquet", "matches no file"),
-        (lambda d: (d / "empty.parquet").write_bytes(b"") and None or d / "empty.parquet", "0 bytes"),
+        (lambda d: ((d / "empty.parquet").write_bytes(b"") and None) or d / "empty.parquet", "0 bytes"),
         (
             lambda d: (d / "done").mkdir(exist_ok=True) or (d / "done" / "_SUCCESS").touch() or d / "done",
             "no data file",

@@ -24,8 +24,8 @@ NumPy and `cryptography` are all that is needed here: no Beam, no files, no cloc
 
 from __future__ import annotations
 
-from .data import VALUE_ONE, Counts, Estimates, Field, Records, Reports
-from .pckv import PCKV, PCKVGRR, PCKVUE, Prediction
+from .data import VALUE_ONE, Counts, Estimates, Field, Prediction, Records, Reports
+from .pckv import PCKV, PCKVGRR, PCKVUE
 from .pckv_theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
 from .protocol import Mechanism
 from .randomness import Secret, Stream, UserDigests, population_generator

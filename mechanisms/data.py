@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["VALUE_ONE", "Counts", "Estimates", "Field", "Records", "Reports"]
+__all__ = ["VALUE_ONE", "Counts", "Estimates", "Field", "Prediction", "Records", "Reports"]
 
 #: A value v of [-1, 1] is held as the 64-bit integer round(v * VALUE_ONE), halves to even.
 VALUE_ONE = 1 << 40
@@ -140,6 +140,21 @@ class Counts:
             and self.cells.keys() == other.cells.keys()
             and all(np.array_equal(v, other.cells[k]) for k, v in self.cells.items())
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Errors to expect for one key; NaN for a figure that the mechanism does not estimate.
+
+    Attributes:
+        frequency_se: standard error of the frequency.
+        mean_se: standard error of the mean.
+        mean_bias: bias of the baseline mean.
+    """
+
+    frequency_se: float
+    mean_se: float
+    mean_bias: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NotAvailableError, ParameterError, did_you_mean
-from .data import Bool, Counts, Estimates, Field, Records, Reports
+from .data import Bool, Counts, Estimates, Field, Prediction, Records, Reports
 from .pckv_budget import Law, check_allocation, grr_law, grr_ratio, ue_law, ue_ratio
 from .pckv_estimation import estimate
 from .pckv_sampling import OWN_BLOCKS, check_records, sample
@@ -28,7 +28,7 @@ from .randomness import U64, BlockSource, Stream, mulhi
 from .unary import cell_noise, column_sums, row_words, set_cells, wide_rows
 from .workspace import scratch
 
-__all__ = ["PADDING_MAX", "PCKV", "PCKVGRR", "PCKVUE", "Prediction"]
+__all__ = ["PADDING_MAX", "PCKV", "PCKVGRR", "PCKVUE"]
 
 #: Largest padding length.
 PADDING_MAX: Final = 10_000
@@ -37,21 +37,6 @@ _GRR_KEYS: Final = 1_000_000
 #: Users that are sampled together, and bytes of a plane of theirs: enough to hide the calls, small enough to cache.
 _CHUNK_USERS: Final = 16_384
 _PLANE_BYTES: Final = 1 << 18
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """Errors to expect for one key.
-
-    Attributes:
-        frequency_se: standard error of the frequency.
-        mean_se: standard error of the mean.
-        mean_bias: bias of the baseline mean.
-    """
-
-    frequency_se: float
-    mean_se: float
-    mean_bias: float
 
 
 @dataclass(frozen=True, kw_only=True, init=False)

@@ -45,15 +45,20 @@ class Sample:
     coin: Bool
 
 
-def check_records(records: Records, keys: int) -> None:
+def check_records(records: Records, keys: int, *, has_values: bool = True) -> None:
     """Refuse records that the privacy proof does not speak about.
+
+    Args:
+        records: what a mechanism was given.
+        keys: size of the key domain.
+        has_values: whether every pair must have a value.
 
     Raises:
         ValueError: for a key outside 0 to keys - 1, keys of a user that are not strictly increasing (a key
             held twice would be sampled twice as often), or missing values.
     """
     held = records.keys
-    if records.values is None:
+    if has_values and records.values is None:
         raise ValueError("records of a key-value collection need values")
     if bool((records.sizes < 0).any()):
         raise ValueError("offsets must not decrease")

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from . import quiet  # isort: skip  # noqa: F401, RUF100 - before anything that imports Beam
+
 import click
 
 from ..errors import InputError, LdpBeamError, NotAvailableError, did_you_mean
@@ -22,9 +24,9 @@ from ..mechanisms.populations import POPULATIONS, Population
 from ..schemas.records import Columns
 from ..transforms.collection import Collection
 from ..transforms.table_files import FORMATS
-from . import quiet  # noqa: F401 - before Beam
 from .aggregate import aggregate as run_aggregate
 from .beam_options import parse_beam_options
+from .cli_report import report
 from .client import RecordSource
 from .collect import ClientRun
 from .collect import collect as run_collect
@@ -40,7 +42,7 @@ __all__ = ["main"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LATER_VERBS = ("audit", "doctor", "engine", "ledger", "plan", "report", "stream")
+_LATER_VERBS = ("audit", "doctor", "engine", "ledger", "plan", "stream")
 _BEAM_ARGUMENTS = "ldp_beam.beam_arguments"
 
 
@@ -402,6 +404,9 @@ def secret_new(**options: Any) -> None:
         _print_json({"file": options["file"], "secret_id": made.id})
     else:
         Screen().say(f"A new secret (id {made.id}) is in {options['file']}. Keep it as safely as the raw data.")
+
+
+cli.add_command(report)
 
 
 # -- from options to arguments ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ __all__ = ["VALUE_ONE", "Counts", "Estimates", "Field", "Prediction", "Records",
 VALUE_ONE = 1 << 40
 
 U8 = npt.NDArray[np.uint8]
+I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -33,12 +34,15 @@ class Records:
         offsets: user i holds the pairs offsets[i] to offsets[i + 1], int64 (n + 1,), starting at 0.
         keys: indices into the key domain, int32 (m,); within a user strictly increasing.
         values: values of [-1, 1] times `VALUE_ONE`, int64 (m,); None where the collection has no values.
+        tags: for each pair why its key is sensitive to the user, int16 (m,): 0 if it is not, 1 to the number of tags,
+            -1 for a reason that the collection does not name; None where the collection has no tags.
     """
 
     users: U8
     offsets: I64
     keys: I32
     values: I64 | None = None
+    tags: I16 | None = None
 
     def __post_init__(self) -> None:
         n = len(self.users)
@@ -53,6 +57,8 @@ class Records:
             raise ValueError(f"offsets must run from 0 to {m}, not {self.offsets[0]} to {self.offsets[-1]}")
         if self.values is not None and (self.values.dtype != np.int64 or self.values.shape != (m,)):
             raise ValueError(f"values must be int64 ({m},), not {self.values.dtype} {self.values.shape}")
+        if self.tags is not None and (self.tags.dtype != np.int16 or self.tags.shape != (m,)):
+            raise ValueError(f"tags must be int16 ({m},), not {self.tags.dtype} {self.tags.shape}")
 
     @property
     def n(self) -> int:
@@ -72,6 +78,7 @@ class Records:
             offsets=self.offsets[start : stop + 1] - first,
             keys=self.keys[first:last],
             values=None if self.values is None else self.values[first:last],
+            tags=None if self.tags is None else self.tags[first:last],
         )
 
     def chunks(self, users: int) -> Iterator[Records]:

@@ -6,7 +6,7 @@ of work sends the same report, two different records of one user never share bit
 state that could be copied to another process.
 
     user digest   = CBC-MAC under K_user of the id's length and text                     (128 bits)
-    record digest = sum over the user's pairs of AES[K_record](key index, value), modulo 2^64 in each half
+    record digest = sum over the user's pairs of AES[K_record](key index and tag, value), modulo 2^64 in each half
     seed          = user digest XOR record digest
     block j       = AES[K_block](seed XOR (j, j))                                        (two 64-bit words)
 
@@ -323,6 +323,8 @@ class Stream:
             pairs[:, 1] = _NO_VALUE
         else:
             pairs[:, 1] = records.values.view(_WORD)
+        if records.tags is not None:  # beside the key index, which takes 32 bits; no tag leaves the word as it is
+            pairs[:, 0] |= records.tags.view(np.uint16).astype(_WORD) << np.uint64(32)
         BlockSource(self._record_key).fill(pairs, pairs)
         sizes = records.sizes
         if len(sizes) == len(pairs) and bool((sizes == 1).all()):

@@ -1,0 +1,36 @@
+"""The engines that pipelines run on: how Prism, Flink and Spark are resolved, started, watched and stopped.
+
+Nothing here knows what a pipeline does. `job_server` gives an engine inside this machine for the time of a
+`with` block, `FlinkCluster` and `SparkCluster` give clusters of several processes, `service` keeps an engine
+running between runs. Everything that is started here lives in process groups of its own and is stopped with
+them.
+"""
+
+from __future__ import annotations
+
+from .cluster import FlinkCluster, SparkCluster
+from .docker import docker_answers
+from .job_servers import ENGINES, JobServer, JobServerOptions, job_server
+from .resolve import pinned_versions, resolve
+from .service import Service, service_status, start_service, stop_service
+from .tools import TOOLS, tool_version
+from .workers import WorkerPool
+
+__all__ = [
+    "ENGINES",
+    "TOOLS",
+    "FlinkCluster",
+    "JobServer",
+    "JobServerOptions",
+    "Service",
+    "SparkCluster",
+    "WorkerPool",
+    "docker_answers",
+    "job_server",
+    "pinned_versions",
+    "resolve",
+    "service_status",
+    "start_service",
+    "stop_service",
+    "tool_version",
+]

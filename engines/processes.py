@@ -1,0 +1,197 @@
+"""Processes that we start: each with its own group, a log, a deadline for its start, and a certain end.
+
+A process group holds whatever the process starts in turn (Spark's executors, the workers of a pool), so that
+stopping the group stops all of it and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from ..errors import RunError
+
+__all__ = [
+    "Process",
+    "free_port",
+    "group_is_alive",
+    "start_time",
+    "stop_group",
+    "terminated_as_interrupt",
+    "wait_until",
+]
+
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 10.0
+
+
+class Process:
+    """A running program in a process group of its own.
+
+    Args:
+        name: what it is, for messages.
+        command: program and arguments.
+        log: file that takes what it prints.
+        env: variables beside those of this process.
+        folder: its working directory.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.name, self.log = name, log
+        with log.open("ab") as output:
+            try:
+                self._popen = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **(env or {})},
+                    cwd=folder,
+                    start_new_session=True,  # the group's number is the process's
+                )
+            except OSError as error:
+                raise RunError(f"{name} could not be started ({command[0]}: {error.strerror}).") from error
+
+    @property
+    def pid(self) -> int:
+        """Number of the process and of its group."""
+        return self._popen.pid
+
+    def is_alive(self) -> bool:
+        """Return whether it runs."""
+        return self._popen.poll() is None
+
+    def stop(self) -> None:
+        """End the process and everything in its group."""
+        stop_group(self.pid, wait=self._popen.wait)
+
+    def last_words(self) -> str:
+        """Return the line of its log that tells best why it ended."""
+        try:
+            lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        except OSError:
+            return "its log cannot be read"
+        telling = [line for line in lines if any(word in line for word in ("Exception", "Error", "SEVERE", "error:"))]
+        return (telling or lines or ["it said nothing"])[-1][:400]
+
+
+def stop_group(pgid: int, *, wait: Callable[[float], object] | None = None, grace: float = _GRACE_SECONDS) -> None:
+    """Ask a process group to end, and end it by force if it does not within `grace` seconds.
+
+    Args:
+        pgid: number of the group.
+        wait: reaps the group's first process, where it is our child; takes a time-out in seconds.
+        grace: seconds to wait.
+    """
+    if not _signal_group(pgid, signal.SIGTERM):
+        return
+    deadline = time.monotonic() + grace
+    while time.monotonic() < deadline:
+        _reap(wait)
+        if not group_is_alive(pgid):
+            return
+        time.sleep(_POLL_SECONDS)
+    _signal_group(pgid, signal.SIGKILL)
+    _reap(wait, seconds=grace)
+
+
+def _reap(wait: Callable[[float], object] | None, seconds: float = 0.0) -> None:
+    if wait is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            wait(seconds)
+
+
+def _signal_group(pgid: int, number: signal.Signals) -> bool:
+    try:
+        os.killpg(pgid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def group_is_alive(pgid: int) -> bool:
+    """Return whether a process group has a member."""
+    try:
+        os.killpg(pgid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def start_time(pid: int) -> str | None:
+    """Return when a process started, in the system's own terms; None where it does not run.
+
+    With the number of a process it names one process for ever, since numbers are used again.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] == "Z" else fields[19]
+    except OSError:
+        pass
+    if Path("/proc/self/stat").exists():
+        return None
+    done = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens now."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(ready: Callable[[], bool], what: str, processes: Sequence[Process], *, seconds: float) -> None:
+    """Wait until something answers, and stop waiting when one of its processes has ended.
+
+    Raises:
+        RunError: A process ended, or the deadline passed.
+    """
+    deadline = time.monotonic() + seconds
+    while not ready():
+        for process in processes:
+            if not process.is_alive():
+                raise RunError(f"{what} did not start: {process.name} ended ({process.last_words()}).")
+        if time.monotonic() > deadline:
+            raise RunError(f"{what} did not answer within {seconds:g} seconds. Its log said: {_said(processes)}.")
+        time.sleep(_POLL_SECONDS)
+
+
+def _said(processes: Sequence[Process]) -> str:
+    return processes[-1].last_words() if processes else "nothing"
+
+
+@contextlib.contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that what was started is stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,97 @@
+"""`python -m ldp_beam.engines.worker_pool --port N`: starts a Python worker whenever an engine asks for one.
+
+For `--environment_type EXTERNAL --environment_config HOST:N`. Unlike Beam's own pool it starts workers with
+its own interpreter, not with whatever `python` is on the path, and lets them write to its log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import threading
+from types import FrameType
+
+import grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
+
+__all__ = ["main"]
+
+_WORKER = """
+import sys
+from apache_beam.runners.worker.sdk_worker import SdkHarness
+SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=int(sys.argv[3])).run()
+"""
+_STATE_CACHE_BYTES = 100 << 20
+_GRACE_SECONDS = 10.0
+
+
+class _Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+    """Starts and stops one process a worker."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+
+    def StartWorker(self, request: beam_fn_api_pb2.StartWorkerRequest, context: object) -> object:
+        """Start a worker that takes its work from the engine at the given endpoint."""
+        del context
+        arguments = [request.control_endpoint.url, request.worker_id, str(_STATE_CACHE_BYTES)]
+        try:
+            self._workers[request.worker_id] = subprocess.Popen(
+                [sys.executable, "-c", _WORKER, *arguments], stdin=subprocess.DEVNULL
+            )
+        except OSError as error:
+            return beam_fn_api_pb2.StartWorkerResponse(error=f"{sys.executable} cannot be started: {error}")
+        return beam_fn_api_pb2.StartWorkerResponse()
+
+    def StopWorker(self, request: beam_fn_api_pb2.StopWorkerRequest, context: object) -> object:
+        """End a worker."""
+        del context
+        worker = self._workers.pop(request.worker_id, None)
+        if worker is not None:
+            _end(worker)
+        return beam_fn_api_pb2.StopWorkerResponse()
+
+    def stop(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            _end(worker)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    worker.terminate()
+    try:
+        worker.wait(timeout=_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+
+
+def main() -> None:
+    """Serve until told to end."""
+    parser = argparse.ArgumentParser(description="Starts Python workers for Flink or Spark.")
+    parser.add_argument("--port", type=int, required=True, help="port to listen on")
+    parser.add_argument("--host", default="localhost", help="address to listen on; 0.0.0.0 for other machines")
+    given = parser.parse_args()
+    # An engine may ping more often than gRPC likes.
+    options = [("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)]
+    server, pool = grpc.server(shared_unbounded_instance(), options=options), _Pool()
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
+    server.add_insecure_port(f"{given.host}:{given.port}")
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    server.start()
+    ended.wait()
+    pool.stop()
+    server.stop(0)
+
+
+if __name__ == "__main__":
+    main()

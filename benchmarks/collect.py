@@ -1,0 +1,156 @@
+"""Speed and memory of the whole job `ldp-beam collect` on one worker, beside the same loop without Beam.
+
+    python -m benchmarks.collect [--small 2] [--large 8] [--repeats 3] [--json FILE]
+
+Simulated people (one pair each, d = 100, text ids) are written once as nested Parquet and, shuffled, as pairs
+Parquet. Every case then runs in a process of its own, small and large input in turn, and a rate is the slope
+between the two sizes, so that start-up does not count. Peak memory is the operating system's account of the
+finished process. Machines are noisy: the ratio to the loop without Beam, which runs in the same rounds, says
+more than a rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CASES = ("collect pckv-ue", "loop pckv-ue", "collect pckv-grr", "loop pckv-grr", "collect pckv-ue pairs")
+DEFINITION = (
+    'name = "b"\nmechanism = "{}"\nepsilon = 1\npadding = 1\n[keys]\ncount = 100\n[values]\nrange = [-1.0, 1.0]\n'
+)
+
+
+def main() -> None:
+    """Run all cases and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", type=float, default=2, help="million users of the small input")
+    parser.add_argument("--large", type=float, default=8, help="million users of the large input")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--loop", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.loop:
+        _loop(*given.loop)
+        return
+    sizes = (round(given.small * 1e6), round(given.large * 1e6))
+    with tempfile.TemporaryDirectory(prefix="ldp-beam-bench-") as folder:
+        result = _measure(Path(folder), sizes, given.repeats)
+    _print(result)
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _measure(folder: Path, sizes: tuple[int, int], repeats: int) -> dict[str, object]:
+    for mechanism in ("pckv-ue", "pckv-grr"):
+        (folder / f"{mechanism}.toml").write_text(DEFINITION.format(mechanism))
+    for users in sizes:
+        _write_inputs(folder, users)
+    runs: dict[str, dict[int, list[tuple[float, float]]]] = {case: {n: [] for n in sizes} for case in CASES}
+    for _ in range(repeats):
+        for case in CASES:
+            for users in sizes:
+                runs[case][users].append(_run(folder, case, users))
+    return {"users": sizes, "repeats": repeats, "cases": {case: _figures(runs[case], sizes) for case in CASES}}
+
+
+def _write_inputs(folder: Path, users: int) -> None:
+    command = ["simulate", "--population", "uniform", "--users", str(users), "--keys", "100", "--json"]
+    _ldp_beam(*command, "--output", str(folder / f"nested-{users}.parquet"))
+    _ldp_beam(*command, "--layout", "pairs", "--output", str(folder / "sorted.parquet"), "--overwrite")
+    # A process inherits its parent's peak memory until it starts its own program: keep this one small.
+    shuffle = multiprocessing.get_context("spawn").Process(target=_shuffle, args=(folder, users))
+    shuffle.start()
+    shuffle.join()
+    (folder / "sorted.parquet").unlink()
+
+
+def _shuffle(folder: Path, users: int) -> None:
+    rows = pq.read_table(folder / "sorted.parquet")
+    order = np.random.default_rng(0).permutation(len(rows))
+    pq.write_table(rows.take(pa.array(order)), folder / f"pairs-{users}.parquet", row_group_size=1 << 17)
+
+
+def _ldp_beam(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "ldp_beam.pipelines", *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def _run(folder: Path, case: str, users: int) -> tuple[float, float]:
+    """Run a case in a process of its own; return seconds and peak memory in MB."""
+    kind, mechanism, *layout = case.split()
+    definition = str(folder / f"{mechanism}.toml")
+    records = str(folder / f"{layout[0] if layout else 'nested'}-{users}.parquet")
+    command = [sys.executable, "-m", "benchmarks.collect", "--loop", definition, records]
+    if kind == "collect":
+        output = str(folder / "out")
+        options = ["--input", records, "--output", output, "--overwrite", "--json"]
+        command = [sys.executable, "-m", "ldp_beam.pipelines", "collect", "--collection", definition, *options]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
+    return time.perf_counter() - start, usage.ru_maxrss / 1000
+
+
+def _figures(runs: dict[int, list[tuple[float, float]]], sizes: tuple[int, int]) -> dict[str, float]:
+    small, large = (statistics.median(seconds for seconds, _ in runs[n]) for n in sizes)
+    return {
+        "seconds_small": round(small, 2),
+        "seconds_large": round(large, 2),
+        "million_users_a_second": round((sizes[1] - sizes[0]) / (large - small) / 1e6, 3),
+        "peak_mb_small": round(max(memory for _, memory in runs[sizes[0]])),
+        "peak_mb_large": round(max(memory for _, memory in runs[sizes[1]])),
+    }
+
+
+def _loop(definition: str, records: str) -> None:
+    """The same work without Beam: read, validate, perturb, count, estimate, one batch after another."""
+    from ldp_beam.mechanisms import Secret
+    from ldp_beam.schemas.records import Columns
+    from ldp_beam.transforms.collection import Collection
+    from ldp_beam.transforms.estimate import estimate_counts
+    from ldp_beam.transforms.inputs import inspect_records, slices
+    from ldp_beam.transforms.prepare import Preparer
+    from ldp_beam.transforms.record_files import read_slice
+
+    collection, secret = Collection.load(definition), Secret.new()
+    mechanism = collection.mechanism
+    stream = secret.stream(fingerprint=collection.fingerprint)
+    preparer = Preparer(collection.definition, secret.users())
+    counts = mechanism.zero()
+    for part in slices(inspect_records([records], Columns(), has_values=True)):
+        for raw in read_slice(part, Columns()):
+            people, _, _ = preparer.prepare_nested(raw)
+            counts = mechanism.count(mechanism.perturb(people, stream), into=counts)
+    estimate_counts(collection, counts)
+
+
+def _print(result: dict[str, object]) -> None:
+    small, large = result["users"]  # type: ignore[misc]
+    print(f"slopes between {small:,} and {large:,} users, median of {result['repeats']} runs each")
+    print(f"{'case':24}{'M users/s':>10}{'seconds':>16}{'peak MB':>12}")
+    cases: dict[str, dict[str, float]] = result["cases"]  # type: ignore[assignment]
+    for case, f in cases.items():
+        seconds = f"{f['seconds_small']:.1f} … {f['seconds_large']:.1f}"
+        memory = f"{f['peak_mb_small']:.0f} … {f['peak_mb_large']:.0f}"
+        print(f"{case:24}{f['million_users_a_second']:10.2f}{seconds:>16}{memory:>12}")
+    for mechanism in ("pckv-ue", "pckv-grr"):
+        loop, job = (cases[f"{kind} {mechanism}"]["million_users_a_second"] for kind in ("loop", "collect"))
+        print(f"{mechanism}: collect takes {loop / job:.2f} times the loop without Beam, a user")
+
+
+if __name__ == "__main__":
+    main()

@@ -27,8 +27,8 @@ ALLOCATIONS: Final = ("naive", "optimized")
 
 _ONE: Final = Decimal(1)
 _LATER: Final = ("non-optimized", "numerical")
-#: Every probability of a flipped sign is raised by this share, so that the loss, rounded up to a float, stays below
-#: the declared one; it costs less than 4e-15 of epsilon.
+#: Every probability of a lie (a flipped sign, an answer about a key that is not held) is raised by this share, so that
+#: the loss, rounded up to a float, stays below the declared one; each raise costs less than 4e-15 of epsilon.
 _MARGIN: Final = EXACT.add(_ONE, EXACT.power(Decimal(2), Decimal(-48)))
 
 
@@ -138,7 +138,7 @@ def split_law(e1: Decimal, e2: Decimal, *, initial: Decimal = Decimal(0), fed: b
         fed: the fake sign is fed back instead.
     """
     kept = round_down(EXACT.divide(e1, EXACT.add(e1, _ONE)))
-    other = round_up(EXACT.divide(_ONE, EXACT.add(e1, _ONE)))
+    other = kept if e1 == 1 else round_up(EXACT.divide(_MARGIN, EXACT.add(e1, _ONE)))
     other += other & 1
     flip = EXACT.divide(_MARGIN, EXACT.add(e2, _ONE))
     turned = round_up(EXACT.multiply(Decimal(kept), flip)) // WORDS + 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from .data import Counts, Estimates, Field, Records, Reports
+from .data import Counts, Estimates, Field, Prediction, Records, Reports
 
 if TYPE_CHECKING:
     from .randomness import Stream
@@ -34,6 +34,8 @@ class Mechanism(ABC):
     name: ClassVar[str]
     #: Whether records carry values (and estimates carry means).
     has_values: ClassVar[bool]
+    #: Whether estimates tell how many users hold a key; where not, their frequencies are NaN.
+    has_frequency: ClassVar[bool] = True
     #: Names of the estimators, the default first.
     estimators: ClassVar[tuple[str, ...]]
 
@@ -59,6 +61,13 @@ class Mechanism(ABC):
     @abstractmethod
     def layout(self) -> tuple[Field, ...]:
         """Type and width of every array of a report; the same for every user of the collection."""
+
+    def predict(self, *, frequency: float, mean: float, users: int) -> Prediction:
+        """Predict the errors for a key of the given frequency (above 0) and mean among so many users.
+
+        Figures for which there is no closed form, or which the mechanism does not estimate, are NaN.
+        """
+        return Prediction(frequency_se=np.nan, mean_se=np.nan, mean_bias=np.nan)
 
     # -- client -----------------------------------------------------------------------------------------
 

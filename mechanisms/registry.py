@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
 from ..errors import NotAvailableError, ParameterError, did_you_mean
-from .pckv import PCKV, PCKVGRR, PCKVUE
+from .grr import GRR, PSFOGRR, RR
+from .hadamard import HadamardResponse, SHist
+from .local_hashing import OLH
+from .pckv import PCKVGRR, PCKVUE
+from .protocol import Mechanism
+from .subset_selection import SubsetSelection
+from .unary_encoding import OUE, PSFOOUE, SUE
 
 __all__ = ["MECHANISMS", "RESERVED", "Entry", "make_mechanism"]
 
@@ -25,13 +31,15 @@ class Entry:
         report_size: size of one report, in words.
         guarantee: what privacy it gives.
         source: where it was published.
+        use: when to use it.
     """
 
-    mechanism: type[PCKV]
+    mechanism: type[Mechanism]
     estimates: str
     report_size: str
     guarantee: str
     source: str
+    use: str = ""
 
     @property
     def name(self) -> str:
@@ -50,6 +58,90 @@ class Entry:
 
 
 _PAPER: Final = "Gu, Li, Cheng, Xiong, Cao: PCKV, USENIX Security 2020"
+_SHARES: Final = "share of users with each symbol"
+_WHOLE: Final = "epsilon-LDP for the whole record"
+_CATEGORICAL: Final = (
+    Entry(
+        mechanism=RR,
+        estimates=_SHARES,
+        report_size="4 bytes",
+        guarantee=_WHOLE,
+        source="Warner: Randomized Response, JASA 1965",
+        use="questions with two answers",
+    ),
+    Entry(
+        mechanism=GRR,
+        estimates=_SHARES,
+        report_size="4 bytes",
+        guarantee=_WHOLE,
+        source="Kairouz, Bonawitz, Ramage: Discrete Distribution Estimation under Local Privacy, ICML 2016",
+        use="small domains, up to about 3 e^epsilon symbols",
+    ),
+    Entry(
+        mechanism=SUE,
+        estimates=_SHARES,
+        report_size="1 bit a symbol",
+        guarantee=_WHOLE,
+        source="Erlingsson, Pihur, Korolova: RAPPOR, CCS 2014",
+        use="comparison with RAPPOR; oue has smaller errors",
+    ),
+    Entry(
+        mechanism=OUE,
+        estimates=_SHARES,
+        report_size="1 bit a symbol",
+        guarantee=_WHOLE,
+        source="Wang, Blocki, Li, Jha: Locally Differentially Private Protocols, USENIX Security 2017",
+        use="domains of some dozen to some thousand symbols",
+    ),
+    Entry(
+        mechanism=OLH,
+        estimates=_SHARES,
+        report_size="20 bytes",
+        guarantee=_WHOLE,
+        source="Wang, Blocki, Li, Jha: Locally Differentially Private Protocols, USENIX Security 2017",
+        use="large domains at a large epsilon; the errors of oue, short reports, slow counting",
+    ),
+    Entry(
+        mechanism=SubsetSelection,
+        estimates=_SHARES,
+        report_size="1 bit a symbol",
+        guarantee=_WHOLE,
+        source="Ye, Barg: Optimal Schemes for Discrete Distribution Estimation, IEEE Trans. Information Theory 2018",
+        use="domains of some dozen to some hundred symbols where the last per cent of error counts",
+    ),
+    Entry(
+        mechanism=SHist,
+        estimates=_SHARES,
+        report_size="5 bytes",
+        guarantee=_WHOLE,
+        source="Bassily, Smith: Local, Private, Efficient Protocols for Succinct Histograms, STOC 2015",
+        use="large domains at an epsilon up to about 1; fast at both ends",
+    ),
+    Entry(
+        mechanism=HadamardResponse,
+        estimates=_SHARES,
+        report_size="4 bytes",
+        guarantee=_WHOLE,
+        source="Acharya, Sun, Zhang: Hadamard Response, AISTATS 2019",
+        use="as shist, with the report in one number",
+    ),
+    Entry(
+        mechanism=PSFOGRR,
+        estimates="share of users whose set holds each item",
+        report_size="4 bytes",
+        guarantee="epsilon-LDP for the whole set",
+        source="Wang, Li, Jha: Locally Differentially Private Frequent Itemset Mining, IEEE S&P 2018",
+        use="item sets over small domains, or with a large padding",
+    ),
+    Entry(
+        mechanism=PSFOOUE,
+        estimates="share of users whose set holds each item",
+        report_size="1 bit an item",
+        guarantee="epsilon-LDP for the whole set",
+        source="Wang, Li, Jha: Locally Differentially Private Frequent Itemset Mining, IEEE S&P 2018",
+        use="item sets over larger domains",
+    ),
+)
 _ENTRIES: Final = (
     Entry(
         mechanism=PCKVUE,
@@ -57,6 +149,7 @@ _ENTRIES: Final = (
         report_size="2 bits a key",
         guarantee="epsilon-LDP for the whole record",
         source=_PAPER,
+        use="key-value data over up to some thousand keys",
     ),
     Entry(
         mechanism=PCKVGRR,
@@ -64,7 +157,9 @@ _ENTRIES: Final = (
         report_size="5 bytes",
         guarantee="epsilon-LDP for the whole record",
         source=_PAPER,
+        use="key-value data over few keys, at a large epsilon, or with a large padding; the shortest reports",
     ),
+    *_CATEGORICAL,
 )
 
 #: Mechanisms of this version by name.
@@ -76,15 +171,6 @@ RESERVED: Final = (
     "privkvm",
     "privkvm+",
     "kvue",
-    "rr",
-    "grr",
-    "sue",
-    "oue",
-    "olh",
-    "shist",
-    "subset-selection",
-    "psfo-grr",
-    "psfo-oue",
     "harmony",
     "meanest",
     "urr",
@@ -93,7 +179,7 @@ RESERVED: Final = (
 )
 
 
-def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> PCKV:
+def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mechanism:
     """Make a mechanism from its name and parameters.
 
     Args:
@@ -115,5 +201,5 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> PCKV
     for wanted in ("epsilon", "keys", "padding"):
         if wanted in entry.parameters and wanted not in parameters:
             raise ParameterError(f"{name} needs {wanted!r}, which is missing; there is no default for it.")
-    build: type[PCKV] = entry.mechanism
-    return build(**parameters)  # type: ignore[arg-type]  # the constructor checks every value itself
+    build: Callable[..., Mechanism] = entry.mechanism  # the constructor checks every value itself
+    return build(**parameters)

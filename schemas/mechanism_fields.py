@@ -55,16 +55,45 @@ _PCKV: Final = MechanismFields(
     has_values=True, fields=("padding", "allocation"), estimators=("corrected", "baseline"), read=_pckv
 )
 
+_ADJUSTED: Final = ("clip", "norm-sub", "base-cut")
+#: A report that names one symbol has an exact likelihood; one that supports several only a composite one.
+_ONE_SYMBOL: Final = MechanismFields(
+    has_values=False, fields=(), estimators=("empirical", "thresholded", "em", *_ADJUSTED), read=lambda _: {}
+)
+_SYMBOLS: Final = MechanismFields(
+    has_values=False, fields=(), estimators=("empirical", "thresholded", "composite-em", *_ADJUSTED), read=lambda _: {}
+)
+_ITEM_SETS: Final = MechanismFields(
+    has_values=False,
+    fields=("padding",),
+    estimators=("empirical", "clip", "base-cut"),
+    read=lambda data: {"padding": _padding(data)},
+)
+
 #: Fields by name of the mechanism.
-MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType({"pckv-ue": _PCKV, "pckv-grr": _PCKV})
+MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
+    {
+        "pckv-ue": _PCKV,
+        "pckv-grr": _PCKV,
+        "rr": _ONE_SYMBOL,
+        "grr": _ONE_SYMBOL,
+        "sue": _SYMBOLS,
+        "oue": _SYMBOLS,
+        "olh": _SYMBOLS,
+        "subset-selection": _SYMBOLS,
+        "shist": _SYMBOLS,
+        "hadamard": _SYMBOLS,
+        "psfo-grr": _ITEM_SETS,
+        "psfo-oue": _ITEM_SETS,
+    }
+)
 
 #: Names that belong to later versions.
 LATER_MECHANISMS: Final = (
-    "privkv", "privkvm", "privkvm+", "kvue", "rr", "grr", "sue", "oue", "olh", "shist", "hadamard",
-    "subset-selection", "psfo-grr", "psfo-oue", "harmony", "meanest", "urr", "urap", "pum",
+    "privkv", "privkvm", "privkvm+", "kvue", "harmony", "meanest", "urr", "urap", "pum",
 )  # fmt: skip
 LATER_ESTIMATORS: Final = (
-    "empirical", "thresholded", "em", "clip", "norm-sub", "base-cut", "empirical-bayes", "virtual-same-key",
+    "empirical-bayes", "virtual-same-key",
     "virtual-half",
 )  # fmt: skip
 LATER_TABLES: Final = ("auto", "prior", "privkv", "uldp")

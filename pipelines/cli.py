@@ -26,6 +26,8 @@ from ..transforms.collection import Collection
 from ..transforms.table_files import FORMATS
 from .aggregate import aggregate as run_aggregate
 from .beam_options import parse_beam_options
+from .cli_audit import audit as audit_command
+from .cli_engine import doctor, engine
 from .cli_report import report
 from .client import RecordSource
 from .collect import ClientRun
@@ -34,7 +36,7 @@ from .collect import perturb as run_perturb
 from .evaluate import as_rows
 from .evaluate import evaluate as run_evaluate
 from .randomness_options import choose_secret, new_secret_file
-from .running import Engine
+from .running import Engine, engine_session
 from .show import Screen
 from .simulate import simulate as run_simulate
 
@@ -42,7 +44,7 @@ __all__ = ["main"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LATER_VERBS = ("audit", "doctor", "engine", "ledger", "plan", "stream")
+_LATER_VERBS = ("ledger", "plan", "stream")
 _BEAM_ARGUMENTS = "ldp_beam.beam_arguments"
 
 
@@ -129,9 +131,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 _overwrite = click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
 _traceback = click.option("--traceback", "with_traceback", is_flag=True, help="On an error, show where it arose.")
 _engine = _options(
-    click.option("--engine", default="direct", show_default=True, metavar="NAME", help="Where to run: direct."),
+    click.option("--engine", default="direct", show_default=True, metavar="NAME", help="Where to run: direct, prism, flink, spark."),
+    click.option("--job-server-jar", metavar="FILE", help="A ready-made job server of Flink or Spark."),
     click.option(
-        "--workers", type=click.IntRange(1), default=1, show_default=True, help="Threads of the local runner."
+        "--workers", type=click.IntRange(1), default=1, show_default=True, help="Threads, or tasks at a time of an engine."
     ),
 )
 _columns = _options(
@@ -407,6 +410,11 @@ def secret_new(**options: Any) -> None:
 
 
 cli.add_command(report)
+cli.add_command(engine)
+cli.add_command(doctor)
+
+
+cli.add_command(audit_command)
 
 
 # -- from options to arguments ----------------------------------------------------------------------------
@@ -446,7 +454,14 @@ def _columns_of(options: dict[str, Any]) -> Columns:
 
 def _engine_of(ctx: click.Context, options: dict[str, Any]) -> Engine:
     beam_arguments = tuple(ctx.meta[_BEAM_ARGUMENTS])
-    return Engine(name=options["engine"], workers=options["workers"], beam_arguments=beam_arguments)
+    engine = Engine(
+        name=options["engine"],
+        workers=options["workers"],
+        beam_arguments=beam_arguments,
+        job_server_jar=options["job_server_jar"],
+    )
+    engine.target()  # refuses what contradicts itself, before anything is read
+    return engine
 
 
 def _require_format(given: str, allowed: Sequence[str]) -> None:
@@ -483,7 +498,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "--traceback" not in given:  # Beam logs every error of a worker at length; ours say the same in a paragraph
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     try:
-        code = cli.main(args=given, prog_name="ldp-beam", standalone_mode=False)
+        with engine_session():
+            code = cli.main(args=given, prog_name="ldp-beam", standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:

@@ -1,0 +1,59 @@
+"""`audit`: what epsilon a mechanism really has, exactly and by attack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..mechanisms import Mechanism
+from ..mechanisms.audit import audit_exact
+from ..mechanisms.audit_attack import CONFIDENCE, attack
+
+__all__ = ["audit"]
+
+
+def audit(mechanism: Mechanism, *, reports: int | None = None, confidence: float | None = None) -> dict[str, Any]:
+    """Audit one mechanism.
+
+    Args:
+        mechanism: with the parameters of a collection.
+        reports: also attack the client's code with so many reports a record.
+        confidence: of the attack's lower bound.
+
+    Returns:
+        The object that `ldp-beam audit --json` prints; `violations` is empty where the declared epsilon holds.
+
+    Raises:
+        InputError: for a confidence outside (0.5, 1), or one without reports.
+    """
+    if confidence is not None and reports is None:
+        raise InputError("--confidence belongs to the statistical audit; give --reports N as well.")
+    if confidence is not None and not 0.5 < confidence < 1:
+        raise InputError(f"--confidence {confidence:g}: it must lie between 0.5 and 1, for example 0.99999.")
+    exact = audit_exact(mechanism)
+    result = {
+        **exact.as_json(),
+        "keys": mechanism.keys,
+        "parameters": dict(mechanism.parameters()),
+        "report": _report(mechanism),
+        "statistical": None,
+    }
+    if reports is not None:
+        found = attack(mechanism, reports, confidence=CONFIDENCE if confidence is None else confidence)
+        result["statistical"] = found.as_json()
+        if found.violation:
+            result["violations"] = [
+                *result["violations"],
+                f"the attack shows an epsilon of at least {found.epsilon_low:.6g} (confidence {found.confidence}), "
+                f"above the declared {mechanism.epsilon}",
+            ]
+    return result
+
+
+def _report(mechanism: Mechanism) -> Mapping[str, Any]:
+    """Say what a report holds: its size is the same for everybody, and no field names a user."""
+    fields = {part.name: np.dtype(part.dtype).itemsize * max(part.width, 1) for part in mechanism.layout()}
+    return {"fields": fields, "bytes": sum(fields.values()), "holds_user_id": False}

@@ -31,6 +31,7 @@ from .protocol import Mechanism
 from .randomness import Secret, Stream, UserDigests, population_generator
 from .records import canonical_pairs, digest_ids, make_records, to_fixed
 from .registry import MECHANISMS, RESERVED, Entry, make_mechanism
+from .rounds import MultiRound, Round, State
 
 __all__ = [
     "MECHANISMS",
@@ -44,11 +45,14 @@ __all__ = [
     "Estimates",
     "Field",
     "Mechanism",
+    "MultiRound",
     "Prediction",
     "Probabilities",
     "Records",
     "Reports",
+    "Round",
     "Secret",
+    "State",
     "Stream",
     "UserDigests",
     "canonical_pairs",

@@ -67,7 +67,7 @@ class KVUE(DrawnKey):
         Args:
             counts: counts of this mechanism.
             estimator: "corrected" (default): holders of either sign clipped to [0, N], N users who drew the key;
-                no mean where both are 0. "baseline": nothing clipped.
+                the mean is 0 where both are 0 and missing where nobody answered with a sign. "baseline": unclipped.
 
         Raises:
             ParameterError: for an unknown estimator.
@@ -81,7 +81,8 @@ class KVUE(DrawnKey):
         law, drawn = self._law, first.drawn
         plus, minus = (np.clip((c - drawn * law.b / 2) / law.gap, 0.0, drawn) for c in (first.plus, first.minus))
         holders = plus + minus
-        frequency, mean = (np.full(self.keys, np.nan) for _ in range(2))
+        frequency = np.full(self.keys, np.nan)
+        mean = np.where(first.given > 0, 0.0, np.nan)
         np.divide(holders, drawn, out=frequency, where=drawn > 0)
         np.divide(plus - minus, holders, out=mean, where=holders > 0)
         return publish(counts.n, [first], np.minimum(frequency, 1.0), mean, stale=stale)

@@ -12,11 +12,17 @@ from typing import Final
 from ..errors import NotAvailableError, ParameterError, did_you_mean
 from .grr import GRR, PSFOGRR, RR
 from .hadamard import HadamardResponse, SHist
+from .kvue import KVUE
 from .local_hashing import OLH
 from .pckv import PCKVGRR, PCKVUE
+from .privkv import PrivKV
+from .privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
 from .protocol import Mechanism
+from .pum import PUM
 from .subset_selection import SubsetSelection
 from .unary_encoding import OUE, PSFOOUE, SUE
+from .urap import URAP
+from .urr import URR
 
 __all__ = ["MECHANISMS", "RESERVED", "Entry", "make_mechanism"]
 
@@ -142,6 +148,87 @@ _CATEGORICAL: Final = (
         use="item sets over larger domains",
     ),
 )
+_BOTH: Final = "frequency and mean of each key"
+_ALL_ROUNDS: Final = "epsilon-LDP for the whole record, over all rounds together"
+_PRIVKV_PAPER: Final = "Ye, Hu, Meng, Zheng: PrivKV, IEEE S&P 2019"
+_DRAWN_KEY: Final = (
+    Entry(
+        mechanism=PrivKV,
+        estimates=_BOTH,
+        report_size="5 bytes",
+        guarantee=_WHOLE,
+        source=_PRIVKV_PAPER,
+        use="comparison; pckv-ue has smaller errors. Takes records of any size without a padding",
+    ),
+    Entry(
+        mechanism=PrivKVM,
+        estimates=_BOTH,
+        report_size="5 bytes a round",
+        guarantee=_ALL_ROUNDS,
+        source=_PRIVKV_PAPER,
+        use="frequent keys at a large epsilon, where people can be asked several times",
+    ),
+    Entry(
+        mechanism=PrivKVMPlus,
+        estimates=_BOTH,
+        report_size="5 bytes a round",
+        guarantee=_ALL_ROUNDS,
+        source=_PRIVKV_PAPER,
+        use="as privkvm, where a round has a price: ends by itself and says what was not spent",
+    ),
+    Entry(
+        mechanism=PrivKVMHarmony,
+        estimates=_BOTH,
+        report_size="5 bytes a round",
+        guarantee=_ALL_ROUNDS,
+        source=f"{_PRIVKV_PAPER}, section 6; Nguyên et al.: Harmony, arXiv 1606.05053",
+        use="comparison with privkvm",
+    ),
+    Entry(
+        mechanism=PrivKVMMeanEst,
+        estimates=_BOTH,
+        report_size="5 bytes a round",
+        guarantee=_ALL_ROUNDS,
+        source=f"{_PRIVKV_PAPER}, section 6; Duchi, Jordan, Wainwright: MeanEst, JASA 2018",
+        use="comparison with privkvm; for single values the same law as privkvm-harmony",
+    ),
+    Entry(
+        mechanism=KVUE,
+        estimates=_BOTH,
+        report_size="5 bytes",
+        guarantee=_WHOLE,
+        source="Sun, Zhao, Ye, Feng, Wang, Bai: Conditional Analysis for Key-Value Data, arXiv 1907.05014",
+        use="comparison; small domains at a large epsilon",
+    ),
+)
+_ULDP_PAPER: Final = "Murakami, Kawamoto: Utility-Optimized LDP Mechanisms, USENIX Security 2019"
+_SENSITIVE_ONLY: Final = "epsilon-ULDP for the whole record: epsilon-LDP for whoever holds a sensitive key"
+_UTILITY_OPTIMISED: Final = (
+    Entry(
+        mechanism=URR,
+        estimates=_SHARES,
+        report_size="4 bytes",
+        guarantee=_SENSITIVE_ONLY,
+        source=f"{_ULDP_PAPER}, section 4.1",
+        use="few sensitive symbols among many, or a large epsilon",
+    ),
+    Entry(
+        mechanism=URAP,
+        estimates=_SHARES,
+        report_size="1 bit a sensitive symbol, and 4 bytes",
+        guarantee=_SENSITIVE_ONLY,
+        source=f"{_ULDP_PAPER}, section 4.2",
+        use="many sensitive symbols, or a small epsilon",
+    ),
+    Entry(
+        mechanism=PUM,
+        estimates=_SHARES,
+        report_size="as urr or urap, with one more symbol for each tag",
+        guarantee="epsilon-ULDP for the whole record: epsilon-LDP for whoever holds what is sensitive to her",
+        source=f"{_ULDP_PAPER}, section 5",
+        use="what is sensitive differs from person to person",
+    ),
+)
 _ENTRIES: Final = (
     Entry(
         mechanism=PCKVUE,
@@ -160,6 +247,8 @@ _ENTRIES: Final = (
         use="key-value data over few keys, at a large epsilon, or with a large padding; the shortest reports",
     ),
     *_CATEGORICAL,
+    *_DRAWN_KEY,
+    *_UTILITY_OPTIMISED,
 )
 
 #: Mechanisms of this version by name.
@@ -167,15 +256,8 @@ MECHANISMS: Final[Mapping[str, Entry]] = MappingProxyType({entry.name: entry for
 
 #: Names that belong to mechanisms which this version does not have.
 RESERVED: Final = (
-    "privkv",
-    "privkvm",
-    "privkvm+",
-    "kvue",
     "harmony",
     "meanest",
-    "urr",
-    "urap",
-    "pum",
 )
 
 
@@ -198,7 +280,7 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
     for given in parameters:
         if given not in entry.parameters:
             raise ParameterError(f"{name} has no parameter {given!r}. {did_you_mean(given, entry.parameters)}")
-    for wanted in ("epsilon", "keys", "padding"):
+    for wanted in ("epsilon", "keys", "padding", "sensitive", "tags"):
         if wanted in entry.parameters and wanted not in parameters:
             raise ParameterError(f"{name} needs {wanted!r}, which is missing; there is no default for it.")
     build: Callable[..., Mechanism] = entry.mechanism  # the constructor checks every value itself

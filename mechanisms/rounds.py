@@ -20,7 +20,9 @@ import numpy.typing as npt
 
 from ..errors import InputError, ParameterError
 from .data import F64, I64, U8, Bool, Counts, Estimates, Field, Records, Reports
+from .privkv import check_estimator
 from .privkv_drawn import DrawnKey, Feedback
+from .privkv_estimation import RoundCounts, clipped_frequency, publish, published_mean
 from .privkv_law import KeyLaw
 from .probability import log_up
 from .protocol import Mechanism
@@ -175,7 +177,7 @@ class Round(DrawnKey):
     """
 
     name: ClassVar[str] = "round"
-    estimators: ClassVar[tuple[str, ...]] = ()
+    estimators: ClassVar[tuple[str, ...]] = ("corrected", "baseline")
 
     epsilon: Decimal
     keys: int
@@ -198,8 +200,18 @@ class Round(DrawnKey):
         return replace(self, fed=feedback)
 
     def estimate(self, counts: Counts, estimator: str | None = None) -> Estimates:
-        """Refuse: a round alone estimates nothing; see `MultiRound.estimate_state`."""
-        raise ParameterError("One round alone estimates nothing; advance the state and estimate from that.")
+        """Estimate from a first round alone, as PrivKV does; see `MultiRound.estimate_state` for all rounds.
+
+        Raises:
+            ParameterError: for a later round, which asks nothing about keys, or an unknown estimator.
+        """
+        if self.law.fed:
+            raise ParameterError(f"Round {self.number} alone estimates nothing; estimate from the state of all rounds.")
+        first, stale = RoundCounts.of(self.law, counts), np.zeros(self.keys, dtype=np.bool_)
+        if check_estimator(estimator, self.estimators) == "baseline":
+            return publish(counts.n, [first], stale=stale)
+        mean = np.clip(published_mean(first), -1.0, 1.0)
+        return publish(counts.n, [first], clipped_frequency(first, counts.n), mean, stale=stale)
 
 
 class MultiRound(Mechanism):

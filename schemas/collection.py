@@ -15,6 +15,7 @@ from ..errors import InputError, NotAvailableError
 from .fields import choice, integer, number, refuse_unknown, required, table, text, wrong
 from .keys import KeyDomain
 from .mechanism_fields import LATER_ESTIMATORS, LATER_MECHANISMS, LATER_TABLES, MECHANISM_FIELDS
+from .uldp_fields import TABLE as ULDP_TABLE
 from .values import ValueRange, decimal_text
 
 __all__ = ["FINGERPRINT_VERSION", "Definition"]
@@ -117,6 +118,12 @@ class Definition:
         """Whether records carry values."""
         return self.values is not None
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Names of the tags that say why a key is sensitive to its user; none in most collections."""
+        names: tuple[str, ...] = self.parameters.get(ULDP_TABLE, {}).get("tags", ())
+        return names
+
     def canonical(self, thresholds: Mapping[str, int]) -> str:
         """Return the client-side fields as canonical JSON: sorted names, every number as decimal text.
 
@@ -129,8 +136,7 @@ class Definition:
             "name": self.name,
             "mechanism": self.mechanism,
             "epsilon": decimal_text(self.epsilon),
-            # An allocation acts through the thresholds alone.
-            **{name: _plain(value) for name, value in self.parameters.items() if name != "allocation"},
+            **{name: _plain(value) for name, value in _asked(self.parameters).items()},
             "keys": self.keys.texts().to_pylist(),
             "range": [decimal_text(values.low), decimal_text(values.high)] if values else None,
             "outside": values.outside if values else None,
@@ -163,6 +169,18 @@ class Definition:
         }
 
 
+def _asked(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that clients answer to, tables included.
+
+    An allocation acts through the thresholds alone; virtual rounds and background knowledge are the server's.
+    """
+    return {
+        name: _asked(value) if isinstance(value, Mapping) else value
+        for name, value in parameters.items()
+        if name not in ("allocation", "virtual_rounds", "background")
+    }
+
+
 def _public_keys(keys: KeyDomain) -> dict[str, Any]:
     if len(keys) <= _PUBLIC_KEYS:
         return {"count": len(keys), "list": keys.texts().to_pylist()}
@@ -185,6 +203,8 @@ def _plain(value: Any, *, text: bool = True) -> Any:
 def _parse(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     mechanism = choice(data, "mechanism", tuple(MECHANISM_FIELDS), LATER_MECHANISMS)
     own = MECHANISM_FIELDS[mechanism]
+    if own.inline is not None:
+        data = own.inline(data, folder)
     for later in LATER_TABLES:
         if later in data and later not in own.fields:
             raise NotAvailableError.of(f"The table [{later}] of a collection definition")

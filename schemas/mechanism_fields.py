@@ -7,12 +7,17 @@ knows, are checked again where the mechanism itself is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from ..errors import NotAvailableError
+from . import uldp_fields
 from .fields import choice, integer, required
+from .keys import KeyDomain
+from .privkv_fields import TABLE as PRIVKV_TABLE
+from .privkv_fields import read_privkv, read_privkvm, read_privkvm_plus
 
 __all__ = ["LATER_ESTIMATORS", "LATER_MECHANISMS", "LATER_TABLES", "MECHANISM_FIELDS", "MechanismFields"]
 
@@ -27,12 +32,17 @@ class MechanismFields:
         estimators: names of the server's estimators, the default first.
         read: reads the additional fields of a definition into the mechanism's parameters by name; their
             values are text, integers, decimals or tuples of them, which the fingerprint covers.
+        inline: replaces files that the definition names, relative to its folder, by what they hold; None where it
+            names none.
+        resolve: turns keys in the parameters from texts into indices; None where there are none.
     """
 
     has_values: bool
     fields: tuple[str, ...]
     estimators: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], dict[str, Any]]
+    inline: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] | None = None
+    resolve: Callable[[Mapping[str, Any], KeyDomain], dict[str, Any]] | None = None
 
 
 def _pckv(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,6 +80,33 @@ _ITEM_SETS: Final = MechanismFields(
     read=lambda data: {"padding": _padding(data)},
 )
 
+_FROM_SIGNS: Final = ("corrected", "baseline")
+_PRIVKV: Final = MechanismFields(
+    has_values=True,
+    fields=("allocation", PRIVKV_TABLE),
+    estimators=(*_FROM_SIGNS, "virtual-same-key", "virtual-half"),
+    read=read_privkv,
+)
+_PRIVKVM: Final = MechanismFields(has_values=True, fields=(PRIVKV_TABLE,), estimators=_FROM_SIGNS, read=read_privkvm)
+_PRIVKVM_PLUS: Final = MechanismFields(
+    has_values=True, fields=(PRIVKV_TABLE,), estimators=_FROM_SIGNS, read=read_privkvm_plus
+)
+_KVUE: Final = MechanismFields(has_values=True, fields=(), estimators=_FROM_SIGNS, read=lambda _: {})
+
+_URR: Final = MechanismFields(
+    has_values=False,
+    fields=(uldp_fields.TABLE,),
+    estimators=_ONE_SYMBOL.estimators,
+    read=uldp_fields.read_urr,
+    inline=uldp_fields.inline_files,
+    resolve=uldp_fields.resolve,
+)
+_URAP: Final = replace(_URR, estimators=_SYMBOLS.estimators, read=uldp_fields.read_urap)
+#: Which maximum-likelihood estimator there is depends on the base, which the mechanism checks.
+_PUM: Final = replace(
+    _URR, estimators=(*_ONE_SYMBOL.estimators, "composite-em"), read=uldp_fields.read_pum
+)
+
 #: Fields by name of the mechanism.
 MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
     {
@@ -85,15 +122,23 @@ MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
         "hadamard": _SYMBOLS,
         "psfo-grr": _ITEM_SETS,
         "psfo-oue": _ITEM_SETS,
+        "urr": _URR,
+        "urap": _URAP,
+        "pum": _PUM,
+        "privkv": _PRIVKV,
+        "privkvm": _PRIVKVM,
+        "privkvm+": _PRIVKVM_PLUS,
+        "privkvm-harmony": _PRIVKVM,
+        "privkvm-meanest": _PRIVKVM,
+        "kvue": _KVUE,
     }
 )
 
 #: Names that belong to later versions.
 LATER_MECHANISMS: Final = (
-    "privkv", "privkvm", "privkvm+", "kvue", "harmony", "meanest", "urr", "urap", "pum",
+    "harmony", "meanest",
 )  # fmt: skip
 LATER_ESTIMATORS: Final = (
-    "empirical-bayes", "virtual-same-key",
-    "virtual-half",
+    "empirical-bayes",
 )  # fmt: skip
-LATER_TABLES: Final = ("auto", "prior", "privkv", "uldp")
+LATER_TABLES: Final = ("auto", "prior")

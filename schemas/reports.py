@@ -7,8 +7,9 @@ that the server can refuse reports that were made under another definition.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -40,6 +41,9 @@ class FileHeader:
         fingerprint: SHA-256 (hex) of the client-side fields of the definition.
         period: what the user named the period of this collection; empty where nothing was named.
         private: False where the randomness came from a number (`--seed`): such data protect nobody.
+        round: number of the round that was answered; 0 for mechanisms of a single round.
+        round_epsilon: budget of that round as decimal text; empty for mechanisms of a single round.
+        round_thresholds: integer thresholds of that round by name.
     """
 
     kind: str
@@ -48,6 +52,9 @@ class FileHeader:
     fingerprint: str
     period: str = ""
     private: bool = True
+    round: int = 0
+    round_epsilon: str = ""
+    round_thresholds: Mapping[str, int] = field(default_factory=dict)
 
     def metadata(self) -> dict[str, str]:
         """File metadata, as text to text."""
@@ -60,6 +67,10 @@ class FileHeader:
             "period": self.period,
             "randomness": "secret" if self.private else "seed: not private",
         }
+        if self.round:
+            thresholds = {name: str(number) for name, number in self.round_thresholds.items()}
+            fields["round"], fields["round_epsilon"] = str(self.round), self.round_epsilon
+            fields["round_thresholds"] = json.dumps(thresholds, sort_keys=True)
         return {_PREFIX + name: value for name, value in fields.items()}
 
     @classmethod
@@ -89,13 +100,16 @@ class FileHeader:
             fingerprint=found["fingerprint"],
             period=found.get("period", ""),
             private=found.get("randomness", "secret") == "secret",
+            round=int(found.get("round", "0")),
+            round_epsilon=found.get("round_epsilon", ""),
+            round_thresholds={k: int(v) for k, v in json.loads(found.get("round_thresholds", "{}")).items()},
         )
 
-    def require(self, *, kind: str, fingerprint: str, path: str) -> None:
-        """Refuse a file of another kind or of another collection definition.
+    def require(self, *, kind: str, fingerprint: str, path: str, round_: int = 0) -> None:
+        """Refuse a file of another kind, of another collection definition, or of another round.
 
         Raises:
-            InputError: The kind or the fingerprint differs.
+            InputError: The kind, the fingerprint or the round differs.
         """
         if self.kind != kind:
             raise InputError(f"{path} holds {self.kind}, not {kind}.")
@@ -105,6 +119,12 @@ class FileHeader:
                 f"{self.fingerprint[:16]}… (collection {self.collection!r}, mechanism {self.mechanism!r}), the given "
                 f"definition has {fingerprint[:16]}…. Give the definition that the clients used; counts of "
                 "different definitions are never added."
+            )
+        if self.round != round_:
+            theirs, ours = (f"round {n}" if n else "no round" for n in (self.round, round_))
+            raise InputError(
+                f"{path} holds {kind} of {theirs}, but {kind} of {ours} are wanted: each round is answered and counted "
+                "once. Give the files of the open round, with --round and --state."
             )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from ..errors import InputError
 from ..mechanisms import Mechanism, make_mechanism
+from ..mechanisms.rounds import Round
 from ..schemas.collection import Definition
+from ..schemas.mechanism_fields import MECHANISM_FIELDS
 from ..schemas.reports import FileHeader
 
 __all__ = ["Collection"]
@@ -20,11 +25,13 @@ class Collection:
         definition: the parsed TOML.
         mechanism: the mechanism with its integer thresholds.
         fingerprint: SHA-256 (hex) over the client-side fields and thresholds.
+        round: number of the round that `mechanism` asks; 0 where the collection has no rounds, or all are meant.
     """
 
     definition: Definition
     mechanism: Mechanism
     fingerprint: str
+    round: int = 0
 
     @classmethod
     def of(cls, definition: Definition) -> Collection:
@@ -37,14 +44,23 @@ class Collection:
             definition.mechanism,
             epsilon=definition.epsilon,
             keys=len(definition.keys),
-            **definition.parameters,
+            **_arguments(definition),
         )
+        if definition.estimator not in mechanism.estimators:
+            raise InputError(
+                f"the field 'estimator' is {definition.estimator!r}; with these parameters of {definition.mechanism} "
+                f"it must be one of {', '.join(mechanism.estimators)}."
+            )
         return cls(definition, mechanism, definition.fingerprint(mechanism.thresholds()))
 
     @classmethod
     def load(cls, path: str | Path) -> Collection:
         """Read a collection definition (TOML) and build its mechanism."""
         return cls.of(Definition.load(path))
+
+    def for_round(self, one: Round) -> Collection:
+        """Return this collection with one of its rounds as the mechanism; the fingerprint stays that of all."""
+        return replace(self, mechanism=one, round=one.number)
 
     def header(self, kind: str, *, period: str = "", private: bool = True) -> FileHeader:
         """Return the header of a file of this collection."""
@@ -55,4 +71,16 @@ class Collection:
             fingerprint=self.fingerprint,
             period=period,
             private=private,
+            round=self.round,
+            round_epsilon=str(self.mechanism.epsilon) if self.round else "",
+            round_thresholds=dict(self.mechanism.thresholds()) if self.round else {},
         )
+
+
+def _arguments(definition: Definition) -> dict[str, Any]:
+    """Parameters by name; a table groups some for people, the mechanism takes them one by one, and keys by index."""
+    flat: dict[str, Any] = {}
+    for name, value in definition.parameters.items():
+        flat |= value if isinstance(value, Mapping) else {name: value}
+    resolve = MECHANISM_FIELDS[definition.mechanism].resolve
+    return flat if resolve is None else resolve(flat, definition.keys)

@@ -180,7 +180,7 @@ def _row_group_slices(metadata: pq.FileMetaData) -> list[tuple[int, ...]]:
 
 
 def _require_columns(schema: pa.Schema, collection: Collection, header: FileHeader, path: str) -> None:
-    header.require(kind="reports", fingerprint=collection.fingerprint, path=path)
+    header.require(kind="reports", fingerprint=collection.fingerprint, path=path, round_=collection.round)
     expected = report_schema(layout_tuples(collection.mechanism.layout()))
     for field in expected:
         index = schema.get_field_index(field.name)
@@ -200,7 +200,7 @@ def _inspect_avro(path: str, collection: Collection) -> FileHeader:
         except Exception as error:  # fastavro raises several unrelated types for broken files
             raise InputError(f"{path} cannot be read as Avro: {error}. Is the file complete?") from error
         header = FileHeader.read(metadata, path)
-        header.require(kind="reports", fingerprint=collection.fingerprint, path=path)
+        header.require(kind="reports", fingerprint=collection.fingerprint, path=path, round_=collection.round)
         names = {field["name"] for field in schema.get("fields", [])} if isinstance(schema, dict) else set()
         for name, _, _ in layout_tuples(collection.mechanism.layout()):
             if name not in names:

@@ -4,22 +4,28 @@ import importlib
 import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
-from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, Records, Reports, Secret, make_mechanism
+from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, MultiRound, Records, Reports, Secret, make_mechanism
 
 NAMES = sorted(MECHANISMS)
+#: Published splits that spend less than they declare; `test_privkv_law` has their exact losses.
+UNTIGHT = {"privkv", "privkvm", "privkvm+", "privkvm-harmony", "privkvm-meanest"}
 STREAM = Secret.from_seed(7).stream(fingerprint="contract")
 
 
 def build(name, keys, epsilon=1, padding=2):
-    """The mechanism with as many keys as it allows of `keys`, and the padding if it has one."""
+    """The mechanism with as many keys as it allows of `keys`, and the padding if it has one; the first of its rounds."""
     entry = MECHANISMS[name]
     least, largest = getattr(entry.mechanism, "keys_min", 1), getattr(entry.mechanism, "keys_max", keys)
-    more = {"padding": padding} if "padding" in entry.parameters else {}
-    return make_mechanism(name, epsilon=epsilon, keys=min(max(keys, least), largest), **more)
+    keys = min(max(keys, least), largest)
+    may_need = {"padding": padding, "sensitive": range(0, keys, 3), "tags": ["home", "work"]}
+    more = {parameter: given for parameter, given in may_need.items() if parameter in entry.parameters}
+    made = make_mechanism(name, epsilon=epsilon, keys=keys, **more)
+    return made.for_round(made.initial()) if isinstance(made, MultiRound) else made
 
 
 def sizes_of(name):
@@ -28,12 +34,13 @@ def sizes_of(name):
 
 
 def people(n, mechanism, largest=4, seed=0, values=None):
-    """Records of 0 to `largest` pairs."""
-    return _people(n, mechanism.keys, largest, seed, mechanism.has_values if values is None else values)
+    """Records of 0 to `largest` pairs, with tags where the mechanism has some."""
+    values, tags = mechanism.has_values if values is None else values, len(getattr(mechanism, "tags", ()))
+    return _people(n, mechanism.keys, largest, seed, values, tags)
 
 
 @cache
-def _people(n, keys, largest, seed, values):
+def _people(n, keys, largest, seed, values, tags):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, min(largest, keys) + 1, n)
     offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
@@ -44,6 +51,7 @@ def _people(n, keys, largest, seed, values):
         offsets=offsets,
         keys=np.concatenate([*held, []]).astype(np.int32),
         values=rng.integers(-VALUE_ONE, VALUE_ONE + 1, m) if values else None,
+        tags=rng.integers(-1, tags + 1, m).astype(np.int16) if tags else None,
     )
 
 
@@ -119,6 +127,7 @@ def test_a_report_depends_on_its_own_record_alone(mechanism):
         offsets=np.concatenate(([0], np.cumsum(records.sizes[order]))),
         keys=records.keys[moved],
         values=None if records.values is None else records.values[moved],
+        tags=None if records.tags is None else records.tags[moved],
     )
     one, other = mechanism.perturb(records, STREAM), mechanism.perturb(shuffled, STREAM)
     for name in one.arrays:
@@ -155,7 +164,7 @@ def test_global_seeds_have_no_influence(mechanism):
 def test_a_changed_record_gets_fresh_bits(mechanism):
     records = people(2_000, mechanism)
     changed = records.values ^ 1 if mechanism.has_values else np.zeros(len(records.keys), np.int64)
-    moved = Records(users=records.users, offsets=records.offsets, keys=records.keys, values=changed)
+    moved = replace(records, values=changed)
     held = records.sizes > 0
     one, other = mechanism.perturb(records, STREAM), mechanism.perturb(moved, STREAM)
     differ = np.zeros(2_000, dtype=bool)
@@ -227,7 +236,9 @@ def test_extreme_epsilon_stays_finite(name, epsilon):
             assert np.isfinite(estimates.frequency_se).all()
         assert estimates.mean is None or not np.isinf(estimates.mean).any()
     if mechanism.has_values:
-        assert np.isfinite(mechanism.estimate(counts).mean).all()
+        estimates = mechanism.estimate(counts)
+        without = estimates.flags.get("no-signs", np.zeros(mechanism.keys, dtype=bool))
+        assert np.array_equal(np.isnan(estimates.mean), without)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -237,7 +248,7 @@ def test_guarantee_is_tight_and_never_above_the_declared(name):
             mechanism = build(name, keys, epsilon, padding)
             exact = mechanism.exact_epsilon()
             assert exact <= mechanism.epsilon
-            assert float(mechanism.epsilon) - exact < 1e-9
+            assert float(mechanism.epsilon) - exact < 1e-9 or name in UNTIGHT
 
 
 def test_distinct_users_with_one_record_get_distinct_reports():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -276,7 +276,7 @@ def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[flo
     return low, high
 
 
-def _root(above: Any) -> float:
+def _root(above: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

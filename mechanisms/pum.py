@@ -83,7 +83,7 @@ class PUM(Mechanism):
         epsilon: Decimal | int | float | str,
         keys: int,
         tags: Sequence[str],
-        sensitive: Sequence[int] = (),
+        sensitive: Sequence[int],
         base: str = "urr",
         theta: Decimal | float | str | None = None,
         background: Sequence[tuple[int, int, float]] | str = DROP,
@@ -94,7 +94,7 @@ class PUM(Mechanism):
             epsilon: privacy budget of one report, in [0.001, 20].
             keys: number of keys of the domain.
             tags: names of the tags, at least one.
-            sensitive: indices of the keys that are sensitive to everybody.
+            sensitive: indices of the keys that are sensitive to everybody; may be empty.
             base: "urr" or "urap".
             theta: probability that the own bit of a sensitive symbol is set, for base "urap" alone.
             background: (tag, key, probability), "proportional" or "drop" (default). Only the server uses it.

@@ -190,6 +190,9 @@ class UtilityOptimised(Mechanism):
     """
 
     has_values: ClassVar[bool] = False
+    #: Smallest and largest domain.
+    keys_min: ClassVar[int] = 2
+    keys_max: ClassVar[int] = KEYS_MAX
 
     epsilon: Decimal
     keys: int
@@ -199,7 +202,7 @@ class UtilityOptimised(Mechanism):
     def _prepare(self, epsilon: Decimal | int | float | str, keys: int, sensitive: object) -> SymbolSets:
         """Set the fields that both have, and return the sets of symbols."""
         object.__setattr__(self, "epsilon", parse_epsilon(epsilon))
-        object.__setattr__(self, "keys", whole(self.name, "keys", keys, 1, KEYS_MAX))
+        object.__setattr__(self, "keys", whole(self.name, "keys", keys, self.keys_min, self.keys_max))
         object.__setattr__(self, "sensitive", sensitive_symbols(self.name, sensitive, self.keys))
         return SymbolSets.of(self.keys, self.sensitive)
 

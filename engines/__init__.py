@@ -11,7 +11,7 @@ from __future__ import annotations
 from .cluster import FlinkCluster, SparkCluster
 from .docker import docker_answers
 from .job_servers import ENGINES, JobServer, JobServerOptions, job_server
-from .resolve import pinned_versions, resolve
+from .resolve import is_resolved, pinned_versions, resolve
 from .service import Service, service_status, start_service, stop_service
 from .tools import TOOLS, tool_version
 from .workers import WorkerPool
@@ -26,6 +26,7 @@ __all__ = [
     "SparkCluster",
     "WorkerPool",
     "docker_answers",
+    "is_resolved",
     "job_server",
     "pinned_versions",
     "resolve",

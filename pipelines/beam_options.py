@@ -1,7 +1,6 @@
-"""Beam options that pass through our command line, and the runner of a run.
+"""Beam options that pass through our command line.
 
-Beam ignores an option that it does not know; we stop and suggest the nearest name. The runner is always
-named: Beam's default would try to download one first.
+Beam ignores an option that it does not know; we stop and suggest the nearest name.
 """
 
 from __future__ import annotations
@@ -11,16 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from ..errors import InputError, NotAvailableError, did_you_mean
+from ..errors import InputError, did_you_mean
+from .engine_options import add_runner_options
+from .engine_target import target_of
 
-__all__ = ["ENGINES", "local_options", "parse_beam_options", "runner_for"]
-
-#: Engines by name; only the first is available in this version.
-ENGINES = ("direct", "prism", "flink", "spark")
-
-_DIRECT_RUNNERS = {"direct", "directrunner", "fnapirunner"}
+__all__ = ["local_options", "parse_beam_options", "parsed_options"]
 
 
 def parse_beam_options(arguments: Sequence[str], ours: Iterable[str]) -> list[str]:
@@ -39,15 +34,23 @@ def parse_beam_options(arguments: Sequence[str], ours: Iterable[str]) -> list[st
     parser = _beam_parser()
     normal = [_underscored(argument) for argument in arguments]
     try:
-        known, unknown = parser.parse_known_args(normal)
+        _, unknown = parser.parse_known_args(normal)
     except argparse.ArgumentError as error:
         raise InputError(f"Beam refuses an option: {error}.") from error
     if unknown:
         raise InputError(_unknown(unknown[0], parser, ours))
-    runner = getattr(known, "runner", None)
-    if runner is not None and str(runner).lower() not in _DIRECT_RUNNERS:
-        raise NotAvailableError.of(f"--runner {runner}", instead="Leave it out to run on the local runner.")
+    given = parsed_options(normal)
+    if "runner" in given:
+        target_of("direct", given)
     return normal
+
+
+def parsed_options(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the values that checked `arguments` give to Beam's options, and nothing that was not given."""
+    parser = _beam_parser()
+    for action in parser._actions:  # no public list exists
+        action.default = argparse.SUPPRESS
+    return vars(parser.parse_known_args(list(arguments))[0])
 
 
 def _underscored(argument: str) -> str:
@@ -84,6 +87,7 @@ def _beam_parser() -> argparse.ArgumentParser:
         add = option_class.__dict__.get("_add_argparse_args")
         if add is not None:
             option_class._add_argparse_args(parser)  # Beam's own way to declare options
+    add_runner_options(parser)
     return parser
 
 
@@ -92,20 +96,6 @@ def _subclasses(cls: Any) -> Iterator[Any]:
         if sub.__module__.startswith("apache_beam."):
             yield sub
             yield from _subclasses(sub)
-
-
-def runner_for(engine: str) -> FnApiRunner:
-    """Return the runner of an engine.
-
-    Raises:
-        InputError: The engine is unknown.
-        NotAvailableError: It comes with a later version.
-    """
-    if engine not in ENGINES:
-        raise InputError(f"Unknown engine {engine!r}. {did_you_mean(engine, ENGINES)}")
-    if engine != "direct":
-        raise NotAvailableError.of(f"--engine {engine}", instead="Use --engine direct, which needs no set-up.")
-    return FnApiRunner()
 
 
 def local_options(workers: int, beam_arguments: Sequence[str]) -> PipelineOptions:

@@ -131,10 +131,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 _overwrite = click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
 _traceback = click.option("--traceback", "with_traceback", is_flag=True, help="On an error, show where it arose.")
 _engine = _options(
-    click.option("--engine", default="direct", show_default=True, metavar="NAME", help="Where to run: direct, prism, flink, spark."),
+    click.option("--engine", default="direct", show_default=True, metavar="NAME", help="direct, prism, flink, spark."),
     click.option("--job-server-jar", metavar="FILE", help="A ready-made job server of Flink or Spark."),
     click.option(
-        "--workers", type=click.IntRange(1), default=1, show_default=True, help="Threads, or tasks at a time of an engine."
+        "--workers", type=click.IntRange(1), default=1, show_default=True, help="Threads, or tasks at a time."
     ),
 )
 _columns = _options(

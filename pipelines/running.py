@@ -1,27 +1,27 @@
-"""Running a pipeline: engine, errors that come back from workers, versions, the clock."""
+"""Running a pipeline on an engine; versions, the clock."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
-import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 
-from .. import errors
-from ..errors import LdpBeamError, RunError
-from .beam_options import local_options, runner_for
+from ..engines import service_status
+from .beam_options import parsed_options
+from .engine_target import Target, target_of
+from .failures import translated
+from .preflight import CheckWorkers, clear_answers, marker_in, worker_versions
+from .runtime import Runtime, engine_session, open_runtime
 
-__all__ = ["Clock", "Engine", "engine_pipeline", "versions"]
-
-_STAGE = re.compile(r"\s*\[while running '.*", re.DOTALL)
-_OURS = re.compile(r"ldp_beam\.errors\.(\w+): (.*?)(?: \[while running| \[\'|\n\n|\Z)", re.DOTALL)
+__all__ = ["Clock", "Engine", "engine_pipeline", "engine_session", "versions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,53 +29,87 @@ class Engine:
     """Where a run takes place.
 
     Attributes:
-        name: "direct" (in this process).
-        workers: threads of the local runner.
-        beam_arguments: further options that pass through to Beam.
+        name: "direct" (in this process), "prism", "flink" or "spark".
+        workers: threads of the local runner; tasks at a time of an engine on this machine.
+        beam_arguments: further options that pass through to Beam; `--runner` among them may name the engine too.
+        job_server_jar: a ready-made job server of Flink or Spark, or None for ours.
     """
 
     name: str = "direct"
     workers: int = 1
     beam_arguments: tuple[str, ...] = ()
+    job_server_jar: str | None = None
+
+    def known(self) -> dict[str, Any]:
+        """Return the values that the arguments give to Beam's options."""
+        return parsed_options(self.beam_arguments) if self.beam_arguments else {}
+
+    def target(self) -> Target:
+        """Return what this means; a cluster that `ldp-beam engine start` left running included.
+
+        Raises:
+            InputError: The engine is unknown, or options contradict each other.
+        """
+        target = target_of(self.name, self.known(), jar=self.job_server_jar)
+        service = service_status(target.engine) if target.service else None
+        if service is None or not service.pool or not service.is_healthy():
+            return target
+        return Target(engine=target.engine, endpoint=service.endpoint, environment="EXTERNAL", config=service.pool)
+
+    @property
+    def shares_disk(self) -> bool:
+        """Whether every worker surely sees this machine's files, temporary ones too."""
+        return (self.name == "direct" and not self.beam_arguments) or self.target().shares_disk
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields for the manifest."""
-        return {"name": self.name, "workers": self.workers, "beam_arguments": list(self.beam_arguments)}
+        name = self.target().engine
+        return {"name": name, "workers": self.workers, "beam_arguments": list(self.beam_arguments)}
 
 
 @contextmanager
-def engine_pipeline(engine: Engine) -> Iterator[beam.Pipeline]:
+def engine_pipeline(engine: Engine, *, writes_to: Path | None = None) -> Iterator[beam.Pipeline]:
     """Yield a pipeline that runs, and is waited for, when the block ends.
+
+    Args:
+        engine: where to run.
+        writes_to: the folder that workers write into; checked where they may be on other machines.
 
     Raises:
         LdpBeamError: Our own error, found again in what the engine reports.
         RunError: Anything else that made the run fail.
     """
-    pipeline = beam.Pipeline(
-        runner=runner_for(engine.name), options=local_options(engine.workers, engine.beam_arguments)
-    )
-    yield pipeline
+    with open_runtime(engine) as runtime:
+        _check_workers(runtime, writes_to)
+        pipeline = beam.Pipeline(runner=runtime.runner, options=runtime.options())
+        yield pipeline
+        _run(pipeline)
+
+
+def _check_workers(runtime: Runtime, folder: Path | None) -> None:
+    if runtime.target.shares_disk or (runtime.checked and folder is None):
+        return
+    pipeline = beam.Pipeline(runner=runtime.runner, options=runtime.options())
+    marker = "" if folder is None else marker_in(folder)
+    pipeline | "CheckWorkers" >> CheckWorkers(worker_versions(), None if folder is None else str(folder), marker)
+    _run(pipeline)
+    if folder is not None:
+        clear_answers(folder, marker)
+    runtime.checked.append(True)
+
+
+def _run(pipeline: beam.Pipeline) -> None:
+    result = None
     try:
-        pipeline.run().wait_until_finish()
+        result = pipeline.run()
+        result.wait_until_finish()
+    except KeyboardInterrupt:
+        if result is not None:
+            with suppress(Exception):  # the engine may be gone already; the interrupt is what matters
+                result.cancel()
+        raise
     except Exception as error:
-        raise _translated(error) from error
-
-
-def _translated(error: BaseException) -> LdpBeamError:
-    """Find our own error in what an engine raised: as a cause, or as text that came back from a worker."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, LdpBeamError):
-            return type(cause)(_STAGE.sub("", str(cause)))
-        cause = cause.__cause__ or cause.__context__
-    found = _OURS.findall(str(error))
-    if found:
-        name, message = found[-1]
-        kind = getattr(errors, name, RunError)
-        if isinstance(kind, type) and issubclass(kind, LdpBeamError):
-            return kind(message.strip())
-    last = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-    return RunError(f"The run failed: {last}. Nothing was published. --traceback shows where.")
+        raise translated(error) from error
 
 
 @dataclass

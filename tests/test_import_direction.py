@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Which of our packages each of our packages may import, besides itself.
 LAYERS = {
     "errors": set(),
+    "engines": {"errors"},
     "mechanisms": {"errors"},
     "schemas": {"errors"},
     "transforms": {"errors", "mechanisms", "schemas"},
-    "pipelines": {"errors", "mechanisms", "schemas", "transforms"},
+    "pipelines": {"errors", "engines", "mechanisms", "schemas", "transforms"},
 }
 #: What else may be imported where not everything may: the mathematics runs on a small client.
 THIRD_PARTY = {"errors": set(), "mechanisms": {"numpy", "cryptography"}}
@@ -245,6 +246,9 @@ def test_every_package_and_both_halves_were_read():
         ("transforms.count", "from schemas.reports import Report"),
         ("errors", "from .. import schemas"),
         ("errors", "import numpy"),
+        ("engines.job_servers", "from ..transforms.count import CountReports"),
+        ("engines.job_servers", "from ..mechanisms import Counts"),
+        ("transforms.count", "from ..engines import job_server"),
     ],
 )
 def test_layer_rule_finds(module, source):

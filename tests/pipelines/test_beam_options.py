@@ -3,7 +3,7 @@
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 from ldp_beam.errors import InputError, NotAvailableError
-from ldp_beam.pipelines.beam_options import local_options, parse_beam_options, runner_for
+from ldp_beam.pipelines.beam_options import local_options, parse_beam_options, parsed_options
 
 OURS = ["--collection", "--input", "--secret-file", "--output"]
 
@@ -52,19 +52,21 @@ def test_a_bad_value_of_a_beam_option_is_refused():
         parse_beam_options(["--direct_num_workers=many"], OURS)
 
 
-@pytest.mark.parametrize("runner", ["FlinkRunner", "PortableRunner", "DataflowRunner", "PrismRunner"])
-def test_runners_of_later_versions_are_refused_by_name(runner):
-    with pytest.raises(NotAvailableError, match=runner):
-        parse_beam_options([f"--runner={runner}"], OURS)
+def test_a_runner_that_is_not_supported_is_refused_by_name():
+    with pytest.raises(NotAvailableError, match="DataflowRunner"):
+        parse_beam_options(["--runner=DataflowRunner"], OURS)
 
 
-def test_the_local_runner_is_named_and_never_a_download():
-    assert type(runner_for("direct")).__name__ == "FnApiRunner"
-    for engine in ("prism", "flink", "spark"):
-        with pytest.raises(NotAvailableError, match=engine):
-            runner_for(engine)
-    with pytest.raises(InputError, match="Did you mean 'direct'"):
-        runner_for("dirct")
+@pytest.mark.parametrize("option", ["--number_of_execution_retries=5", "--object-reuse", "--bundle_size=10"])
+def test_options_of_flink_and_spark_that_only_their_job_servers_declare_pass_through(option):
+    assert parse_beam_options([option], OURS)
+
+
+def test_only_what_was_given_has_a_value():
+    assert parsed_options(["--parallelism=4", "--flink_master", "host:1"]) == {
+        "parallelism": 4,
+        "flink_master": "host:1",
+    }
 
 
 def test_workers_become_threads_unless_told_otherwise():

@@ -1,0 +1,166 @@
+"""An engine, ready to take pipelines: started where nobody runs it yet, and stopped when the command ends.
+
+Within an `engine_session` an engine is started at most once, so the rounds of a collection share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.portable_runner import PortableRunner
+
+from ..engines import JobServerOptions, job_server, service_status
+from .beam_options import local_options
+from .engine_target import Target, without
+from .preflight import check_docker
+
+if TYPE_CHECKING:
+    from .running import Engine
+
+__all__ = ["Runtime", "engine_session", "open_runtime"]
+
+#: How often Flink starts a job again, and after how many milliseconds: a worker or machine that died is not the end.
+_FLINK_RETRIES, _FLINK_DELAY = 3, 1000
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runner and its options.
+
+    Attributes:
+        target: where it runs.
+        runner: Beam's runner.
+        arguments: options for a `PipelineOptions`, which Beam changes when it runs.
+        checked: whether its workers have been checked; a list so that it can be noted.
+    """
+
+    target: Target
+    runner: Any
+    arguments: tuple[str, ...]
+    checked: list[bool] = field(default_factory=list)
+
+    def options(self) -> PipelineOptions:
+        """Return fresh options of a run."""
+        return PipelineOptions(list(self.arguments))
+
+
+class _Session:
+    """The engines that are open, by what was asked for."""
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self.runtimes: dict[Engine, Runtime] = {}
+
+
+_sessions: list[_Session] = []
+
+
+@contextlib.contextmanager
+def engine_session() -> Iterator[None]:
+    """Keep engines that are started within the block until its end; blocks may stand in one another."""
+    if _sessions:
+        yield
+        return
+    session = _Session()
+    _sessions.append(session)
+    try:
+        with session.stack:
+            yield
+    finally:
+        _sessions.remove(session)
+
+
+@contextlib.contextmanager
+def open_runtime(engine: Engine) -> Iterator[Runtime]:
+    """Yield an engine that takes pipelines, starting what is needed.
+
+    Raises:
+        InputError: Options contradict each other, or a tool is missing.
+        RunError: The engine does not start.
+    """
+    with engine_session():
+        session = _sessions[0]
+        if engine not in session.runtimes:
+            session.runtimes[engine] = session.stack.enter_context(_started(engine))
+        yield session.runtimes[engine]
+
+
+@contextlib.contextmanager
+def _started(engine: Engine) -> Iterator[Runtime]:
+    target = engine.target()
+    if target.engine == "direct":
+        options = local_options(engine.workers, without(engine.beam_arguments, ("runner",)))
+        yield Runtime(target, FnApiRunner(), tuple(options._flags))  # the flags as given; no public name exists
+        return
+    check_docker(target)
+    if target.beam_runner:
+        with _staging():
+            yield Runtime(target, _beams_runner(target.beam_runner), tuple(_arguments(engine, target, "")))
+        return
+    with _staging(), _endpoint(engine, target) as endpoint:
+        yield Runtime(target, PortableRunner(), tuple(_arguments(engine, target, endpoint)))
+
+
+@contextlib.contextmanager
+def _endpoint(engine: Engine, target: Target) -> Iterator[str]:
+    if target.endpoint:
+        yield target.endpoint
+        return
+    service = service_status(target.engine) if target.service else None
+    if service is not None and service.is_healthy():
+        yield service.endpoint
+        return
+    options = JobServerOptions(
+        master=target.master,
+        workers=engine.workers,
+        jar=target.jar,
+        binary=engine.known().get("prism_location"),
+        java=tuple(engine.known().get("job_server_jvm_properties", ())),
+    )
+    with job_server(target.engine, options) as server:
+        yield server.endpoint
+
+
+def _arguments(engine: Engine, target: Target, endpoint: str) -> list[str]:
+    """Return Beam's options: those given, and ours where nothing was given."""
+    known = engine.known()
+    arguments = without(engine.beam_arguments, ("runner", "environment_type"))
+    if target.environment:
+        arguments.append(f"--environment_type={target.environment}")
+    if target.config and not known.get("environment_config"):
+        arguments.append(f"--environment_config={target.config}")
+    if endpoint:
+        arguments = without(arguments, ("job_endpoint", "flink_master", "spark_master_url", "prism_location"))
+        arguments.append(f"--job_endpoint={endpoint}")
+    if target.engine == "flink":
+        defaults = {"number_of_execution_retries": _FLINK_RETRIES, "execution_retry_delay": _FLINK_DELAY}
+        if target.master == "" or engine.workers > 1:
+            defaults["parallelism"] = engine.workers
+        arguments += [f"--{name}={value}" for name, value in defaults.items() if name not in known]
+    return arguments
+
+
+def _beams_runner(name: str) -> Any:
+    """Return a runner of Beam that brings its own job server."""
+    from apache_beam.runners.runner import create_runner
+
+    return create_runner(name)
+
+
+@contextlib.contextmanager
+def _staging() -> Iterator[None]:
+    """Let Beam stage into a folder that goes away; it would leave its own in the temporary folder."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="ldp-beam-staging-", ignore_cleanup_errors=True) as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before

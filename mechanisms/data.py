@@ -199,6 +199,20 @@ class Estimates:
     support: Mapping[str, I64] = field(default_factory=dict)
     flags: Mapping[str, Bool] = field(default_factory=dict)
 
+    def columns(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Return all figures by name, (d,) each, as `pandas.DataFrame` and `pyarrow.table` take them.
+
+        Row i is key i of the domain. Each flag is a column of its own, named "flag:…".
+        """
+        named: dict[str, npt.NDArray[np.generic]] = {}
+        for part in ("frequency", "mean"):
+            for suffix in ("", "_se", "_low", "_high", "_raw"):
+                figure = getattr(self, part + suffix)
+                if figure is not None:
+                    named[part + suffix] = figure
+        named |= self.support
+        return named | {f"flag:{name}": held for name, held in self.flags.items()}
+
     def in_units(self, low: float, high: float) -> Estimates:
         """Map the means from [-1, 1] to the raw units [low, high] and scale their standard errors."""
         if self.mean is None:

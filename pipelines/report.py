@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import importlib.metadata
 import importlib.util
 import uuid
 from pathlib import Path
 from string import Template
 from typing import Final
+
+import numpy as np
 
 from ..errors import InputError, RunError
 from . import report_text as words
@@ -52,7 +55,7 @@ def report(folder: str | Path, output: str | Path, *, public: bool = False, over
 
 def render(result: Result, *, public: bool = False) -> str:
     """Return the page as text."""
-    name = words.html.escape(str(result.manifest["collection"].get("name", "estimates")))
+    name = html.escape(str(result.manifest["collection"].get("name", "estimates")))
     return Template(_asset("page.html")).substitute(
         title=f"{name} – estimates",
         heading=name,
@@ -66,7 +69,7 @@ def render(result: Result, *, public: bool = False) -> str:
         certainty=words.certainty(result),
         left_out=words.left_out(result, public=public),
         manifest=words.manifest(result, public=public),
-        version=words.html.escape(importlib.metadata.version("ldp-beam")),
+        version=html.escape(importlib.metadata.version("ldp-beam")),
         data=result.as_json(),
         plotly=_plotly(),
         script=_asset("page.js"),
@@ -75,7 +78,9 @@ def render(result: Result, *, public: bool = False) -> str:
 
 def _bars_note(result: Result) -> str:
     pale = " Grey bars carry a flag." if result.flag_names else ""
-    return f"Estimated share of people who hold the key; the lines are 95 % intervals.{pale}"
+    shares = not result.has_mean or not np.isnan(result.last.columns["frequency"]).all()
+    what = "Estimated share of people who hold the key" if shares else "Estimated mean among those who hold the key"
+    return f"{what}; the lines are 95 % intervals.{pale}"
 
 
 def _asset(name: str) -> str:

@@ -49,9 +49,9 @@ def _text(value: object) -> str:
     return html.escape(str(value))
 
 
-def _rows(rows: Iterable[tuple[str, str]], *, classes: str = "") -> str:
+def _rows(rows: Iterable[tuple[str, str]], *, heading: str, classes: str = "") -> str:
     body = "".join(f'<tr><th scope="row">{name}</th><td{classes}>{value}</td></tr>' for name, value in rows)
-    return f'<table class="facts"><tbody>{body}</tbody></table>'
+    return f'<table class="facts" aria-labelledby="{heading}"><tbody>{body}</tbody></table>'
 
 
 def _people(n: int) -> str:
@@ -192,7 +192,13 @@ def left_out(result: Result, *, public: bool) -> str:
         rows["malformed"] = malformed
     said = []
     if rows:
-        said.append(_rows(((REASONS.get(k, _text(k)), f"{v:,}") for k, v in rows.items()), classes=' class="number"'))
+        said.append(
+            _rows(
+                ((REASONS.get(k, _text(k)), f"{v:,}") for k, v in rows.items()),
+                heading="left-out",
+                classes=' class="number"',
+            )
+        )
     else:
         said.append("<p>Nothing that this side can see was left out.</p>" if not public else "<p>No report.</p>")
     said.append(_side_of_the_records(records, public))
@@ -227,7 +233,8 @@ def manifest(result: Result, *, public: bool) -> str:
         ("Fingerprint", f"<code>{_text(made['fingerprint'])}</code>"),
     ]
     whole = _text(json.dumps(made, indent=2, ensure_ascii=False))
-    return f'{_rows(facts)}<details><summary>The whole manifest</summary><pre tabindex="0">{whole}</pre></details>'
+    details = f'<summary>The whole manifest</summary><pre tabindex="0">{whole}</pre>'
+    return f"{_rows(facts, heading='manifest')}<details>{details}</details>"
 
 
 def _short(value: object) -> str:

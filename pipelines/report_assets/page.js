@@ -4,7 +4,9 @@
   const byId = (id) => document.getElementById(id);
   const narrow = () => window.innerWidth < 760;
   const number = new Intl.NumberFormat("en");
-  const state = { frame: data.frames.length - 1, sort: "frequency", descending: true, page: 0, shown: [] };
+  const known = (name) => data.frames.some((f) => f[name] && f[name].some((v) => v !== null));
+  const main = known("frequency") || !known("mean") ? "frequency" : "mean";  // some mechanisms tell means alone
+  const state = { frame: data.frames.length - 1, sort: main, descending: true, page: 0, shown: [] };
   const frame = () => data.frames[state.frame];
 
   // -- figures as people read them --------------------------------------------------------------------
@@ -50,7 +52,7 @@
     return (descending ? y - x : x - y) || alphabetical[a] - alphabetical[b];
   });
   const everyKey = () => data.keys.map((_, i) => i);
-  const mostFrequent = (count) => ordered(everyKey(), "frequency", true).filter((i) => frame().frequency[i] !== null).slice(0, count);
+  const mostFrequent = (count) => ordered(everyKey(), main, true).filter((i) => frame()[main][i] !== null).slice(0, count);
 
   // -- charts -----------------------------------------------------------------------------------------
 
@@ -77,19 +79,22 @@
   const hover = (i) => "<b>" + short(data.keys[i], 80) + "</b><br>frequency " + text.frequency(frame().frequency[i]) + " (" + interval("frequency", i) + ")"
     + (data.hasMean ? "<br>mean " + text.mean(frame().mean[i]) + (interval("mean", i) ? " (" + interval("mean", i) + ")" : "") : "")
     + (frame().flags[i] ? "<br>flags: " + plain(flagsOf(i).join(", ")) : "");
-  const sayKey = (i) => data.keys[i] + " at " + text.frequency(frame().frequency[i]);
+  const sayKey = (i) => data.keys[i] + " at " + text[main](frame()[main][i]);
 
   function drawBars() {
     const indices = mostFrequent(Number(byId("bars-count").value));
-    const error = reaches("frequency", indices);
+    const error = reaches(main, indices), ofMeans = main === "mean";
     Plotly.react("bars", [{
-      type: "bar", orientation: "h", x: indices.map((i) => frame().frequency[i]), y: indices.map((_, row) => row),
+      type: "bar", orientation: "h", x: indices.map((i) => frame()[main][i]), y: indices.map((_, row) => row),
       error_x: { ...error, color: colour("error"), thickness: 1.4, width: 3 },
-      marker: { color: indices.map((i) => (frame().flags[i] ? colour("line") : colour("bar"))) },
+      marker: { color: indices.map((i) => (frame().flags[i] ? colour("pale") : colour("bar"))) },
       hovertext: indices.map(hover), hoverinfo: "text",
     }], layout({
       height: Math.max(150, 56 + indices.length * (narrow() ? 24 : 26)), bargap: 0.35, dragmode: false,
-      xaxis: { tickformat: ".0%", rangemode: "tozero", fixedrange: true, title: { text: "estimated share of the people", font: { size: 12 } }, nticks: narrow() ? 5 : 9 },
+      xaxis: {
+        tickformat: ofMeans ? "" : ".0%", rangemode: "tozero", fixedrange: true, nticks: narrow() ? 5 : 9,
+        title: { text: ofMeans ? "estimated mean" : "estimated share of the people", font: { size: 12 } },
+      },
       yaxis: {
         autorange: "reversed", fixedrange: true, gridcolor: "rgba(0,0,0,0)", ticklabelstandoff: 8, tickvals: indices.map((_, row) => row),
         ticktext: indices.map((i) => short(data.keys[i], narrow() ? 16 : 40)),
@@ -101,7 +106,7 @@
   }
 
   function drawScatter() {
-    if (!data.hasMean) return;
+    if (!data.hasMean || main === "mean") return;
     const indices = mostFrequent(Number(byId("scatter-count").value)).filter((i) => frame().mean[i] !== null);
     const faint = indices.length > 60 ? 0.3 : 0.6;
     const line = { color: colour("accent"), thickness: 1, width: 0 };
@@ -125,7 +130,7 @@
   }
 
   function drawTime() {
-    if (data.windows.length < 2) return;
+    if (data.windows.length < 2 || main === "mean") return;
     const last = data.frames[data.frames.length - 1];
     const indices = everyKey().filter((i) => last.frequency[i] !== null)
       .sort((a, b) => last.frequency[b] - last.frequency[a]).slice(0, Number(byId("time-count").value));
@@ -289,8 +294,9 @@
   options("scatter-count", [50, 100, 250, 1000], 100, "top");
   options("time-count", [3, 6, 12], 6, "top");
   options("rows", [10, 25, 50, 100, 250], narrow() ? 10 : 25, "");
-  byId("scatter-panel").hidden = !data.hasMean;
-  byId("time-panel").hidden = data.windows.length < 2;
+  byId("scatter-panel").hidden = !data.hasMean || main === "mean";
+  if (main === "mean") byId("bars-title").textContent = "Keys by their mean";
+  byId("time-panel").hidden = data.windows.length < 2 || main === "mean";
   if (data.windows.length > 1) {
     byId("window-field").hidden = false;
     data.windows.forEach((w, place) => { const option = element("option", "", w.label); option.value = place; byId("window").append(option); });

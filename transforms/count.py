@@ -47,9 +47,9 @@ class CountReports(beam.PTransform):
     Returns (from `expand`): a tuple (counts, summaries).
     """
 
-    def __init__(self, collection: Collection, *, round_: int = 0, group: str = MAIN_GROUP) -> None:
+    def __init__(self, collection: Collection, *, group: str = MAIN_GROUP) -> None:
         super().__init__()
-        self._collection, self._round, self._group = collection, round_, group
+        self._collection, self._round, self._group = collection, collection.round, group
 
     def expand(
         self, reports: beam.PCollection[pa.RecordBatch]

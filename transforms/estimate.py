@@ -15,7 +15,7 @@ from ..schemas.estimates import FREQUENCY_COLUMNS, MEAN_COLUMNS, estimates_schem
 from .collection import Collection
 from .count import BLOCK_COUNTS, AddCounts, CountBlock, join_blocks, split_blocks
 
-__all__ = ["EstimateCounts", "GatherCounts", "estimate_counts"]
+__all__ = ["EstimateCounts", "GatherCounts", "estimate_counts", "estimates_batch"]
 
 
 def estimate_counts(
@@ -32,8 +32,15 @@ def estimate_counts(
     Returns:
         One row a key, in the order of the domain: see `schemas.estimates`.
     """
+    estimates = collection.mechanism.estimate(counts, collection.definition.estimator)
+    return estimates_batch(collection, estimates, private=private, period=period)
+
+
+def estimates_batch(
+    collection: Collection, estimates: Estimates, *, private: bool = True, period: str = ""
+) -> pa.RecordBatch:
+    """Lay estimates of [-1, 1] out in the collection's raw units, one row a key."""
     definition = collection.definition
-    estimates = collection.mechanism.estimate(counts, definition.estimator)
     if definition.values is not None:
         estimates = estimates.in_units(float(definition.values.low), float(definition.values.high))
     schema = estimates_schema(
@@ -65,7 +72,8 @@ class GatherCounts(beam.PTransform):
     def expand(
         self, counts: beam.PCollection[tuple[CountBlock, Counts]]
     ) -> beam.PCollection[tuple[tuple[int, str], Counts]]:
-        zero = [((0, MAIN_GROUP, block), part) for block, part in split_blocks(self._collection.mechanism.zero())]
+        blocks = split_blocks(self._collection.mechanism.zero())
+        zero = [((self._collection.round, MAIN_GROUP, block), part) for block, part in blocks]
         none = counts.pipeline | "NoReports" >> beam.Create(zero)
         none.element_type = BLOCK_COUNTS
         return (

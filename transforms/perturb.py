@@ -34,7 +34,7 @@ class PerturbRecords(beam.PTransform):
     def __init__(self, collection: Collection, secret: Secret, *, period: str = "") -> None:
         super().__init__()
         self._collection = collection
-        self._stream = secret.stream(fingerprint=collection.fingerprint, period=period)
+        self._stream = secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
 
     def expand(self, records: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[pa.RecordBatch]:
         perturb = _Perturb(self._collection, self._stream)

@@ -219,11 +219,15 @@ def joint_em(
             number or float64 (d,). For unary encodings with bit probabilities p and q it is p / q.
         other: likelihood for a symbol that it does not support, up to the same factor; (1 - p) / (1 - q).
         certain: further reports, each of which only one symbol can have caused, by symbol, int64 (d,).
-        iterations: largest number of iterations.
-        tolerance: stop when no share changes by more in one iteration.
+        iterations: largest number of iterations, each of three steps of EM.
+        tolerance: stop when no share changes by more in one step.
 
     Returns:
         Shares that add up to 1, float64 (d,).
+
+    Source:
+        Varadhan, Roland: Simple and Globally Convergent Methods for Accelerating the Convergence of Any EM Algorithm,
+        Scandinavian Journal of Statistics 2008.
     """
     n, d = support.shape
     known = np.zeros(d) if certain is None else certain.astype(np.float64)
@@ -233,14 +237,33 @@ def joint_em(
     rows = support.astype(np.float64)
     low = np.broadcast_to(np.asarray(other, dtype=np.float64), (d,))
     step = np.broadcast_to(np.asarray(supported, dtype=np.float64), (d,)) - low
-    share = np.full(d, 1.0 / d)
+
+    def update(share: F64) -> tuple[F64, float]:
+        """One step of EM, and the log-likelihood before it."""
+        likelihood = share @ low + rows @ (share * step)
+        weight = 1.0 / likelihood
+        new: F64 = (share * (low * weight.sum() + step * (weight @ rows)) + known) / total
+        seen = known > 0.0
+        return new, float(np.log(likelihood).sum() + known[seen] @ np.log(share[seen]))
+
+    return _accelerated(update, np.full(d, 1.0 / d), iterations, tolerance)
+
+
+def _accelerated(update: Callable[[F64], tuple[F64, float]], share: F64, iterations: int, tolerance: float) -> F64:
+    """Iterate EM with squared extrapolation (SQUAREM): from two steps a third, longer one, unless that is worse."""
     for _ in range(iterations):
-        weight = 1.0 / (share @ low + rows @ (share * step))
-        update: F64 = (share * (low * weight.sum() + step * (weight @ rows)) + known) / total
-        change = float(np.abs(update - share).max())
-        share = update
-        if change < tolerance:
-            break
+        first, _ = update(share)
+        second, before = update(first)
+        move, bend = first - share, second - 2.0 * first + share
+        size = float(np.linalg.norm(bend))
+        if float(np.abs(second - first).max()) < tolerance:
+            return second
+        length = max(1.0, float(np.linalg.norm(move)) / size) if size > 0.0 else 1.0
+        # Never onto the boundary, which EM cannot leave.
+        far = np.maximum(share + 2.0 * length * move + length**2 * bend, second * 1e-3)
+        share, after = update(far / far.sum())
+        if after < before:
+            share = second
     return share
 
 

@@ -107,6 +107,10 @@ class _OneSymbol(FrequencyOracle):
         """Probability that a given other symbol is reported."""
         return Fraction(WORDS - self._kept, WORDS * self._others)
 
+    def likelihoods(self) -> tuple[float, float]:
+        """Return a report's likelihood for the symbol that it names and for another."""
+        return float(self.own), float(self.other)
+
     def thresholds(self) -> Mapping[str, int]:
         """Threshold of 2^64 below which the drawn symbol is reported, and the number of other symbols."""
         return {"kept": self._kept, "other_keys": self._others}

@@ -27,6 +27,7 @@ from ..transforms.table_files import FORMATS
 from .aggregate import aggregate as run_aggregate
 from .beam_options import parse_beam_options
 from .cli_audit import audit as audit_command
+from .cli_compare import compare
 from .cli_engine import doctor, engine
 from .cli_report import report
 from .client import RecordSource
@@ -410,6 +411,7 @@ def secret_new(**options: Any) -> None:
 
 
 cli.add_command(report)
+cli.add_command(compare)
 cli.add_command(engine)
 cli.add_command(doctor)
 

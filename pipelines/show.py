@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .compare import Comparison
 from .evaluate import Evaluation, read_estimates
 
 __all__ = ["Screen"]
@@ -80,6 +81,30 @@ class Screen:
         self._console.print(_evaluation_table(evaluation))
         for name, value in evaluation.figures.items():
             self.say(f"{name.replace('_', ' ')}: {_figure(value)}")
+
+    def comparison(self, comparison: Comparison) -> None:
+        """Print which keys differ between two results."""
+        if self._quiet:
+            return
+        table = _table("Differences between the two results, the surest first")
+        table.add_column("key", overflow="fold", min_width=5)
+        table.add_column("figure")
+        for column in ("first", "second", "difference", "95 % interval", "p adj."):
+            table.add_column(column, justify="right", no_wrap=True)
+        for row in comparison.rows[:_ROWS]:
+            mark = "*" if row["differs"] else " "
+            cells = [row["key"], row["figure"], *(_figure(row[name]) for name in ("first", "second", "difference"))]
+            table.add_row(*cells, _interval(row, "difference"), f"{_figure(row['p_adjusted'])}{mark}")
+        self._console.print(table)
+        if comparison.tests > _ROWS:
+            self.say(f"The first {_ROWS} of {comparison.tests:,} tests; --json gives all.")
+        differing = sum(bool(row["differs"]) for row in comparison.rows)
+        self.say(
+            f"{differing:,} of {comparison.tests:,} figures differ (*), at a chance of {comparison.level:g} for any "
+            "false one among them all."
+        )
+        if comparison.left_out:
+            self.say(f"{comparison.left_out:,} were not tested: no figure, or a mean over few holders.")
 
 
 def _guarantee(manifest: dict[str, Any]) -> str:

@@ -3,9 +3,9 @@
 For each of eleven values of epsilon of three segments, two definitions of what is sensitive and both mechanisms: 50,000
 people are drawn without replacement from the histogram of 277 categories, their reports made and counted by the real
 client and server, negative shares set to 0 and all divided by their sum; the mean squared error per category against
-the histogram, averaged over 20 replicates, must lie within three standard errors (those of the published mean and of ours
-together) of the published mean. Three per cent of the comparisons may miss. As a check of power the same is asked of a
-mechanism with 15 % less epsilon, which must miss far more often.
+the histogram, averaged over 20 replicates, must lie within three standard errors (those of the published mean and of
+ours together) of the published mean. Three per cent of the comparisons may miss. As a check of power the same is asked
+of a mechanism with 15 % less epsilon, which must miss far more often.
 
     python benchmarks/uldp_published.py FOLDER [--replicates 20] [--workers 1] [--json FILE] [--plot FILE.png]
 

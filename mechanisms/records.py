@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from .data import I32, I64, U8, VALUE_ONE, Records
+from .data import I16, I32, I64, U8, VALUE_ONE, Records
 from .randomness import UserDigests
 
-__all__ = ["canonical_pairs", "digest_ids", "make_records", "to_fixed"]
+__all__ = ["canonical_pairs", "digest_ids", "make_records", "merge_tags", "to_fixed"]
 
 #: So many values of [-1, 1] may be summed in 64 bits.
 _SUMMABLE: Final = 1 << 22
@@ -99,6 +99,27 @@ def _exact_average(values: I64) -> int:
     total = sum(int(part.sum()) for part in np.array_split(values, -(-len(values) // _SUMMABLE)))
     whole, rest = divmod(total, len(values))
     return whole + (2 * rest > len(values) or (2 * rest == len(values) and whole % 2 == 1))
+
+
+def merge_tags(places: I64, of: I64, tags: I16) -> I16:
+    """Return the tag of each canonical pair: of several the smallest that is named, else -1 before 0.
+
+    Args:
+        places: a number for each canonical pair, strictly increasing, (m,).
+        of: the number of the pair that each tag belongs to, in any order, (r,); tags of other pairs are left out.
+        tags: tags of `Records`, (r,).
+
+    Returns:
+        int16 (m,).
+    """
+    # Minus one, as an unsigned number: named tags come first, then -1, then 0.
+    ranks = np.full(len(places), np.iinfo(np.uint16).max, dtype=np.uint16)
+    at = np.searchsorted(places, of)
+    found = at < len(places)
+    found[found] = places[at[found]] == of[found]
+    np.minimum.at(ranks, at[found], tags[found].view(np.uint16) - np.uint16(1))
+    ranks += np.uint16(1)
+    return ranks.view(np.int16)
 
 
 def digest_ids(digests: UserDigests, ids: Sequence[int] | Sequence[str] | npt.NDArray[np.integer]) -> U8:

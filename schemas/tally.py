@@ -25,7 +25,10 @@ __all__ = [
     "REPORTS_MALFORMED",
     "ROWS_READ",
     "ROWS_WITHOUT_USER",
+    "SENSITIVE_ROWS_READ",
+    "SENSITIVE_ROWS_UNUSABLE",
     "SET_ASIDE_REASONS",
+    "UNKNOWN_TAGS",
     "UNREADABLE_ROWS",
     "UNREADABLE_TIMES",
     "USERS",
@@ -62,6 +65,12 @@ NOT_A_NUMBER = "not_a_number"
 OUTSIDE_RANGE = "outside_the_range"
 #: Pairs kept with a value moved to the nearest end of the range (rule "clip").
 CLIPPED_VALUES = "clipped_values"
+#: Pairs kept although their tag is none of the collection's: sensitive, and told of by a random symbol.
+UNKNOWN_TAGS = "unknown_tags"
+#: Rows of a table of sensitive keys.
+SENSITIVE_ROWS_READ = "sensitive_rows_read"
+#: Of these, rows without a user, or whose key is missing or not in the domain.
+SENSITIVE_ROWS_UNUSABLE = "sensitive_rows_unusable"
 #: Rows whose time is missing or unreadable where times decide; they count as the earliest.
 UNREADABLE_TIMES = "unreadable_times"
 #: Reports that were counted.

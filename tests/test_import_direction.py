@@ -46,6 +46,7 @@ CLIENT_ONLY = {
             "perturb",
             "regroup",
             "rejects",
+            "sensitive_table",
             "truth",
         )
     ),

@@ -35,6 +35,7 @@ _FAULTS = {
     names.NULL_VALUE: ("value", "has no value"),
     names.NOT_A_NUMBER: ("value", "holds a value that is not a finite number"),
     names.OUTSIDE_RANGE: ("value", "holds a value outside the declared range"),
+    names.UNKNOWN_TAGS: ("tag", "holds a tag that the collection does not have"),
 }
 
 I64 = npt.NDArray[np.int64]
@@ -85,7 +86,7 @@ class Faults:
             numbers: number of each row of the batch in the file, (n,).
             rows: row of each invalid pair within the batch, (r,), non-decreasing.
             pairs: where the invalid pairs stand in `raw.keys` and `raw.values`, (r,).
-            reasons: why, r of `INVALID_REASONS`.
+            reasons: why, r of `INVALID_REASONS`, or `UNKNOWN_TAGS` for a pair that is kept as sensitive.
         """
         if not len(pairs):
             return

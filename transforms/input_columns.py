@@ -7,7 +7,7 @@ import pyarrow as pa
 from ..errors import InputError, did_you_mean
 from ..schemas.records import Columns, Layout
 
-__all__ = ["check_columns", "is_list", "is_number", "is_text", "plain_type"]
+__all__ = ["check_columns", "check_tags", "is_list", "is_number", "is_text", "plain_type"]
 
 
 def check_columns(path: str, schema: pa.Schema, columns: Columns, *, has_values: bool, with_times: bool) -> Layout:
@@ -24,6 +24,22 @@ def check_columns(path: str, schema: pa.Schema, columns: Columns, *, has_values:
         InputError: A column is missing, ambiguous or of a type that it cannot have.
     """
     return _SchemaCheck(path, schema, columns).run(has_values, with_times)
+
+
+def check_tags(path: str, schema: pa.Schema, columns: Columns, layout: Layout, *, wanted: bool) -> None:
+    """Check the tags beside the keys of a file whose other columns have been checked.
+
+    Args:
+        path: the file, for messages.
+        schema: its columns.
+        columns: names of the columns.
+        layout: layout of the file.
+        wanted: whether the tags stand in this file; else a table of sensitive keys was given, and they must not.
+
+    Raises:
+        InputError: They are missing, of a type that they cannot have, or given twice.
+    """
+    _SchemaCheck(path, schema, columns).tags(layout, wanted)
 
 
 class _SchemaCheck:
@@ -82,6 +98,29 @@ class _SchemaCheck:
         if has_values:
             self._require("value", value, self._schema.names, "--value-column")
             self._require_number(value, self._schema.field(value).type)
+
+    def tags(self, layout: Layout, wanted: bool) -> None:
+        inside = self._columns.items if layout == "nested" else ""
+        fields = self._schema
+        if inside:
+            kind = self._schema.field(inside).type
+            if pa.types.is_null(kind) or pa.types.is_null(kind.value_type):
+                return
+            fields = list(kind.value_type)
+        kinds, name = {field.name: field.type for field in fields}, self._columns.tag
+        place = f" in the items of column {inside!r}" if inside else ""
+        if not wanted and name in kinds:
+            raise self._error(
+                f"has tags in {name!r}{place}, and a table of sensitive keys was given too",
+                "Give the tags once: leave out --sensitive-table, or call the tags in the records something else.",
+            )
+        if wanted and name not in kinds:
+            raise self._error(
+                f"has no tag {'field' if inside else 'column'} {name!r}{place}, which says what is sensitive to whom",
+                f"Name yours with --tag-column, or give a --sensitive-table. {did_you_mean(name, kinds)}",
+            )
+        if wanted:
+            self._require_id(f"{inside}.{name}" if inside else name, kinds[name])
 
     def _time(self) -> None:
         name = self._columns.time

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..schemas.records import Columns, Layout
-from .input_columns import check_columns
+from .input_columns import check_columns, check_tags
 from .input_files import Facts, inspect_file
 from .paths import expand, format_of
 
-__all__ = ["Columns", "FileSlice", "InputFile", "RecordInputs", "inspect_records", "slices"]
+__all__ = ["SENSITIVE_COLUMNS", "Columns", "FileSlice", "InputFile", "RecordInputs", "inspect_records", "slices"]
+
+#: Columns of a table of sensitive keys.
+SENSITIVE_COLUMNS = Columns()
 
 #: A slice ends with the row group that reaches one of these.
 _SLICE_ROWS = 1_000_000
@@ -37,6 +40,8 @@ class RecordInputs:
         columns: names of the columns.
         has_values: whether values are read.
         has_times: whether times are read.
+        has_tags: whether tags are read from these files.
+        sensitive: files of a table that says which keys are sensitive to whom, and why.
     """
 
     files: tuple[InputFile, ...]
@@ -44,6 +49,8 @@ class RecordInputs:
     columns: Columns
     has_values: bool
     has_times: bool
+    has_tags: bool = False
+    sensitive: tuple[InputFile, ...] = ()
 
     @property
     def total_rows(self) -> int | None:
@@ -53,8 +60,8 @@ class RecordInputs:
 
     @property
     def estimated_rows(self) -> int:
-        """About how many pairs there are, rather too many than too few."""
-        return sum(file.facts.estimated_pairs for file in self.files)
+        """About how many pairs there are, with rows of the sensitive table; rather too many than too few."""
+        return sum(file.facts.estimated_pairs for file in self.files + self.sensitive)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +74,8 @@ class FileSlice:
         layout: "nested" or "pairs".
         has_values: whether values are read.
         with_times: whether times are read.
+        with_tags: whether tags are read.
+        sensitive: whether it belongs to the table of sensitive keys instead of the records.
         first_row: number of its first row in the file, counting from 1.
         groups: the row groups groups[0] to groups[1] - 1 of a Parquet file; None for a whole file.
         rows: number of rows, where known.
@@ -77,6 +86,8 @@ class FileSlice:
     layout: Layout
     has_values: bool
     with_times: bool
+    with_tags: bool = False
+    sensitive: bool = False
     first_row: int = 1
     groups: tuple[int, int] | None = None
     rows: int | None = None
@@ -86,7 +97,13 @@ class FileSlice:
 
 
 def inspect_records(
-    patterns: Sequence[str], columns: Columns | None = None, *, has_values: bool, with_times: bool = False
+    patterns: Sequence[str],
+    columns: Columns | None = None,
+    *,
+    has_values: bool,
+    with_times: bool = False,
+    has_tags: bool = False,
+    sensitive_table: str | None = None,
 ) -> RecordInputs:
     """Open every file that the patterns mean and check its columns and types.
 
@@ -95,6 +112,8 @@ def inspect_records(
         columns: names of the columns.
         has_values: whether the collection needs values.
         with_times: whether it needs the time of a row (duplicates = "latest").
+        has_tags: whether it needs tags.
+        sensitive_table: file with the columns user_id, key and tag that holds them instead of the records' files.
 
     Raises:
         InputError: A path, a file, a column or a type is not what records need.
@@ -105,6 +124,8 @@ def inspect_records(
         kind = format_of(path) or ""
         facts = inspect_file(path, kind)
         layouts[path] = check_columns(path, facts.schema, names, has_values=has_values, with_times=with_times)
+        if has_tags:
+            check_tags(path, facts.schema, names, layouts[path], wanted=sensitive_table is None)
         files.append(InputFile(path=path, format=kind, facts=facts))
     return RecordInputs(
         files=tuple(files),
@@ -112,7 +133,20 @@ def inspect_records(
         columns=names,
         has_values=has_values,
         has_times=with_times,
+        has_tags=has_tags and sensitive_table is None,
+        sensitive=() if sensitive_table is None else _sensitive_files(sensitive_table),
     )
+
+
+def _sensitive_files(pattern: str) -> tuple[InputFile, ...]:
+    """Check the table of sensitive keys, in the columns that `SENSITIVE_COLUMNS` names."""
+    files = []
+    for path in expand([pattern]):
+        facts = inspect_file(path, format_of(path) or "")
+        check_columns(path, facts.schema, SENSITIVE_COLUMNS, has_values=False, with_times=False)
+        check_tags(path, facts.schema, SENSITIVE_COLUMNS, "pairs", wanted=True)
+        files.append(InputFile(path=path, format=format_of(path) or "", facts=facts))
+    return tuple(files)
 
 
 def _one_layout(layouts: dict[str, Layout]) -> Layout:
@@ -131,17 +165,20 @@ def _one_layout(layouts: dict[str, Layout]) -> Layout:
 
 def slices(inputs: RecordInputs) -> list[FileSlice]:
     """Cut the input into parts that workers read independently; empty files give none."""
-    return [part for file in inputs.files for part in _file_slices(file, inputs)]
+    records = [part for file in inputs.files for part in _file_slices(file, inputs)]
+    return records + [part for file in inputs.sensitive for part in _file_slices(file, inputs, sensitive=True)]
 
 
-def _file_slices(file: InputFile, inputs: RecordInputs) -> Iterator[FileSlice]:
+def _file_slices(file: InputFile, inputs: RecordInputs, *, sensitive: bool = False) -> Iterator[FileSlice]:
     def part(first_row: int, groups: tuple[int, int] | None, rows: int | None) -> FileSlice:
         return FileSlice(
             path=file.path,
             format=file.format,
-            layout=inputs.layout,
-            has_values=inputs.has_values,
-            with_times=inputs.has_times,
+            layout="pairs" if sensitive else inputs.layout,
+            has_values=inputs.has_values and not sensitive,
+            with_times=inputs.has_times and not sensitive,
+            with_tags=inputs.has_tags or sensitive,
+            sensitive=sensitive,
             first_row=first_row,
             groups=groups,
             rows=rows,

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ..mechanisms import Records, canonical_pairs
+from ..mechanisms.records import merge_tags
 
-__all__ = ["NO_PAIR", "PairRows", "merge_rows", "merge_within", "row_dtype"]
+__all__ = ["NO_PAIR", "TABLE_TAG", "PairRows", "merge_rows", "merge_within", "row_dtype", "tags_within"]
 
 #: Key index of a row that only says that its user takes part.
 NO_PAIR = -1
+#: What marks a tag as one of a table of sensitive keys; tags themselves are far smaller.
+TABLE_TAG = 1 << 14
 
+I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 
-def row_dtype(*, has_values: bool, with_times: bool) -> np.dtype[np.void]:
-    """Return the type of a packed row: digest, key index, value, time."""
+def row_dtype(*, has_values: bool, with_times: bool, has_tags: bool = False) -> np.dtype[np.void]:
+    """Return the type of a packed row: digest, key index, value, time, tag."""
     fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = [("digest", "u1", (16,)), ("key", "<i4")]
     if has_values:
         fields.append(("value", "<i8"))
     if with_times:
         fields.append(("time", "<i8"))
+    if has_tags:
+        fields.append(("tag", "<i2"))
     return np.dtype(fields)
 
 
@@ -39,12 +45,15 @@ class PairRows:
         keys: key indices, int32 (n,); `NO_PAIR` where the row holds none.
         values: fixed-point values, int64 (n,); None where the collection has none.
         times: microseconds, int64 (n,); None where they do not matter.
+        tags: tags of `Records`, int16 (n,), None where the collection has none. A row of a table of sensitive keys,
+            which says nothing of what the user holds, has `TABLE_TAG` added.
     """
 
     digests: npt.NDArray[np.uint8]
     keys: I32
     values: I64 | None = None
     times: I64 | None = None
+    tags: I16 | None = None
 
     @property
     def n(self) -> int:
@@ -53,13 +62,18 @@ class PairRows:
 
     def packed(self) -> npt.NDArray[np.void]:
         """Return the rows as one structured array of `row_dtype`, for files."""
-        rows = np.empty(self.n, dtype=row_dtype(has_values=self.values is not None, with_times=self.times is not None))
+        kind = row_dtype(
+            has_values=self.values is not None, with_times=self.times is not None, has_tags=self.tags is not None
+        )
+        rows = np.empty(self.n, dtype=kind)
         rows["digest"] = self.digests
         rows["key"] = self.keys
         if self.values is not None:
             rows["value"] = self.values
         if self.times is not None:
             rows["time"] = self.times
+        if self.tags is not None:
+            rows["tag"] = self.tags
         return rows
 
     @classmethod
@@ -71,6 +85,24 @@ class PairRows:
             keys=rows["key"].astype(np.int32),
             values=rows["value"].astype(np.int64) if "value" in names else None,
             times=rows["time"].astype(np.int64) if "time" in names else None,
+            tags=rows["tag"].astype(np.int16) if "tag" in names else None,
+        )
+
+    @property
+    def from_table(self) -> Bool:
+        """Which rows come from a table of sensitive keys, bool (n,)."""
+        if self.tags is None:
+            return np.zeros(self.n, dtype=np.bool_)
+        return self.tags >= TABLE_TAG - 1
+
+    def select(self, keep: Bool) -> PairRows:
+        """Return the rows where `keep`, bool (n,), is true."""
+        return PairRows(
+            digests=self.digests[keep],
+            keys=self.keys[keep],
+            values=None if self.values is None else self.values[keep],
+            times=None if self.times is None else self.times[keep],
+            tags=None if self.tags is None else self.tags[keep],
         )
 
 
@@ -83,8 +115,12 @@ def merge_rows(rows: PairRows, *, latest: bool) -> Records:
             greatest value; otherwise average their values, halves to even.
 
     Returns:
-        Records in the order of the digests; a user whose rows hold no pair has an empty record.
+        Records in the order of the digests; a user whose rows hold no pair has an empty record, and a user who only
+        stands in a table of sensitive keys none.
     """
+    table = rows.from_table
+    if table.any():
+        return _with_table(merge_rows(rows.select(~table), latest=latest), rows.select(table))
     order, group, first = _group_users(rows.digests)
     keys = rows.keys[order]
     held = keys != NO_PAIR
@@ -97,7 +133,50 @@ def merge_rows(rows: PairRows, *, latest: bool) -> Records:
         None if rows.times is None else rows.times[source],
         latest=latest,
     )
-    return Records(users=rows.digests[order[first]], offsets=offsets, keys=keys, values=values)
+    tags = None
+    if rows.tags is not None:
+        tags = tags_within(group[held], rows.keys[source], rows.tags[source], offsets, keys)
+    return Records(users=rows.digests[order[first]], offsets=offsets, keys=keys, values=values, tags=tags)
+
+
+def _with_table(records: Records, table: PairRows) -> Records:
+    """Tag the pairs of the records that the rows of a table of sensitive keys speak of."""
+    assert table.tags is not None  # only rows with tags come from a table
+    assert records.tags is not None
+    order, group, first = _group_users(np.concatenate([records.users, table.digests]))
+    group_of = np.empty(len(order), dtype=np.int64)
+    group_of[order] = group
+    user_of = np.full(len(first), -1, dtype=np.int64)
+    user_of[group_of[: records.n]] = np.arange(records.n)
+    owner = user_of[group_of[records.n :]]
+    held = owner >= 0
+    places, span = _places(records.offsets, records.keys, int(table.keys.max()) + 1)
+    of = np.concatenate([places, owner[held] * span + table.keys[held]])
+    tags = np.concatenate([records.tags, table.tags[held] - np.int16(TABLE_TAG)])
+    return replace(records, tags=merge_tags(places, of, tags))
+
+
+def _places(offsets: I64, keys: I32, span: int) -> tuple[I64, int]:
+    """Return a number for each canonical pair that increases with user and key, and the numbers of one user."""
+    span = max(span, int(keys.max()) + 1 if len(keys) else 1)
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * span + keys, span
+
+
+def tags_within(group: I64, keys: I32, tags: I16, offsets: I64, merged: I32) -> I16:
+    """Return the tags of merged pairs.
+
+    Args:
+        group: number of the group of each pair before it was merged, int64 (r,).
+        keys: its key, (r,).
+        tags: its tag, (r,).
+        offsets: where the groups of the merged pairs begin, (groups + 1,).
+        merged: keys of the merged pairs, strictly increasing within a group, (m,).
+
+    Returns:
+        int16 (m,).
+    """
+    places, span = _places(offsets, merged, 1)
+    return merge_tags(places, group * span + keys, tags)
 
 
 def _group_users(digests: npt.NDArray[np.uint8]) -> tuple[I64, I64, I64]:

@@ -15,10 +15,14 @@ from ..schemas.values import ValueRange
 from .raw_columns import null_mask, numbers
 from .record_files import RawBatch
 
-__all__ = ["JudgedPairs", "judge_pairs"]
+__all__ = ["UNKNOWN_TAG", "JudgedPairs", "judge_pairs", "tags_of"]
+
+#: The tag of a key that is sensitive for a reason that the collection does not name.
+UNKNOWN_TAG = -1
 
 F64 = npt.NDArray[np.float64]
 I8 = npt.NDArray[np.int8]
+I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -36,6 +40,7 @@ class JudgedPairs:
         keys: key indices where a pair is kept, int32 (m,).
         values: fixed-point values where a pair is kept, int64 (m,), or None.
         codes: why a pair is dropped, int8 (m,); None where every pair is kept.
+        tags: tags as `Records` has them, int16 (m,); None where the collection has none.
         clipped: number of kept pairs whose value was moved into the range.
     """
 
@@ -43,6 +48,7 @@ class JudgedPairs:
     values: I64 | None
     codes: I8 | None
     clipped: int = 0
+    tags: I16 | None = None
 
     def counts(self) -> dict[str, int]:
         """Return how many pairs were read and dropped by reason, and how many rows declare no pair."""
@@ -51,24 +57,34 @@ class JudgedPairs:
             found = np.bincount(self.codes, minlength=len(_REASONS)).tolist()
             counts |= dict(zip(_REASONS[1:], found[1:], strict=True))
             counts[names.PAIRS_READ] -= counts[names.EMPTY_ROWS]
+        if self.tags is not None:
+            counts[names.UNKNOWN_TAGS] = int(np.count_nonzero(self._unknown()))
         return counts
 
-    def invalid(self) -> tuple[I64, list[str]]:
-        """Return where the invalid pairs stand, and why each is invalid."""
-        if self.codes is None:
-            return np.empty(0, dtype=np.int64), []
-        where = np.flatnonzero((self.codes > 0) & (self.codes <= len(names.INVALID_REASONS)))
-        return where, [_REASONS[code] for code in self.codes[where].tolist()]
+    def _unknown(self) -> Bool:
+        """Where a pair is kept with a tag that the collection does not have."""
+        if self.tags is None:
+            return np.zeros(len(self.keys), dtype=np.bool_)
+        return (self.tags < 0) if self.codes is None else (self.tags < 0) & (self.codes == 0)
 
-    def kept(self, offsets: I64) -> tuple[I64, I32, I64 | None]:
+    def invalid(self) -> tuple[I64, list[str]]:
+        """Return where the pairs with a fault stand, and what it is; one with an unknown tag is kept all the same."""
+        unknown = self._unknown()
+        if self.codes is None and not unknown.any():
+            return np.empty(0, dtype=np.int64), []
+        codes = np.zeros(len(self.keys), dtype=np.int8) if self.codes is None else self.codes
+        where = np.flatnonzero((codes > 0) & (codes <= len(names.INVALID_REASONS)) | unknown)
+        return where, [_REASONS[code] or names.UNKNOWN_TAGS for code in codes[where].tolist()]
+
+    def kept(self, offsets: I64) -> tuple[I64, I32, I64 | None, I16 | None]:
         """Return the kept pairs alone, with the offsets that `offsets` become."""
         if self.codes is None:
-            return offsets, self.keys, self.values
+            return offsets, self.keys, self.values, self.tags
         kept = self.codes == 0
         before = np.zeros(len(kept) + 1, dtype=np.int64)
         np.cumsum(kept, out=before[1:])
         values = None if self.values is None else self.values[kept]
-        return before[offsets], self.keys[kept], values
+        return before[offsets], self.keys[kept], values, None if self.tags is None else self.tags[kept]
 
 
 def judge_pairs(raw: RawBatch, domain: KeyDomain, span: ValueRange | None, columns: Columns) -> JudgedPairs:
@@ -98,6 +114,26 @@ def judge_pairs(raw: RawBatch, domain: KeyDomain, span: ValueRange | None, colum
     kept = codes == 0
     fixed = to_fixed(np.clip(np.where(kept, values, low), low, high), low, high)
     return JudgedPairs(keys, fixed, codes, int(np.count_nonzero(kept & ~inside)))
+
+
+def tags_of(raw: RawBatch, tags: KeyDomain, columns: Columns) -> I16:
+    """Return the tag of each key as `Records` has it: 0 for none, 1 for the first, -1 for one that is unknown.
+
+    Args:
+        raw: rows in either layout.
+        tags: names of the tags.
+        columns: names of the columns, for messages.
+
+    Raises:
+        InputError: The column is of a type that it cannot have.
+    """
+    if raw.tags is None:
+        return np.zeros(len(raw.keys), dtype=np.int16)
+    found = tags.index(raw.tags, where=f"{raw.path}: column {columns.tag!r}")
+    known = found + 1
+    known[found == MISSING] = 0
+    known[found == OUTSIDE] = UNKNOWN_TAG
+    return known.astype(np.int16)
 
 
 def _zeros(keys: I32) -> I8:

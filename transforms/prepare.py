@@ -17,17 +17,20 @@ from ..errors import InputError
 from ..mechanisms import Records, UserDigests
 from ..schemas import tally as names
 from ..schemas.collection import Definition
+from ..schemas.keys import KeyDomain
 from ..schemas.records import Columns
 from ..schemas.tally import Tally
 from .faults import REJECTS_SCHEMA, Faults
-from .pair_rows import NO_PAIR, PairRows, merge_rows, merge_within, row_dtype
-from .pair_rules import JudgedPairs, judge_pairs
+from .pair_rows import NO_PAIR, PairRows, merge_rows, merge_within, row_dtype, tags_within
+from .pair_rules import JudgedPairs, judge_pairs, tags_of
 from .raw_columns import NO_TIME, digest_users, microseconds, null_mask
 from .record_files import RawBatch
+from .sensitive_table import prepare_table
 
 __all__ = ["REJECTS_SCHEMA", "PairRows", "Preparer"]
 
 U8 = npt.NDArray[np.uint8]
+I16 = npt.NDArray[np.int16]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -42,6 +45,7 @@ class Preparer:
         columns: names of the columns, for messages.
         strict: refuse the file at the first invalid pair or row without a user.
         keep_rejects: also return the rejected rows, which are raw data.
+        sensitive_table: whether tags come from a table of sensitive keys (`prepare_table`) instead of the records.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Preparer:
         *,
         strict: bool = False,
         keep_rejects: bool = False,
+        sensitive_table: bool = False,
     ) -> None:
         self._keys = definition.keys
         self._range = definition.values
@@ -59,6 +64,8 @@ class Preparer:
         self._columns = columns or Columns()
         self._strict = strict
         self._keep_rejects = keep_rejects
+        self._tags = KeyDomain.of_texts(definition.tags, where="uldp.tags") if definition.tags else None
+        self._sensitive_table = sensitive_table
 
     @property
     def latest(self) -> bool:
@@ -68,7 +75,7 @@ class Preparer:
     @property
     def row_dtype(self) -> np.dtype[np.void]:
         """The type of the rows that `PairRows.packed` gives in this collection."""
-        return row_dtype(has_values=self._range is not None, with_times=self.latest)
+        return row_dtype(has_values=self._range is not None, with_times=self.latest, has_tags=self._tags is not None)
 
     def prepare_nested(self, raw: RawBatch) -> tuple[Records, Tally, pa.Table | None]:
         """Validate rows that each hold all pairs of one user.
@@ -83,12 +90,13 @@ class Preparer:
         Raises:
             InputError: A column has a wrong type; in strict mode, the first row that breaks a rule.
         """
-        rows, (offsets, keys, values), faults, tally, _ = self._validate(raw)
+        rows, (offsets, keys, values, tags), faults, tally, _ = self._validate(raw)
         sizes, before = np.diff(offsets), len(keys)
         if before and int(sizes.max()) > 1:
-            group = np.repeat(np.arange(rows.n, dtype=np.int64), sizes)
+            group, held = np.repeat(np.arange(rows.n, dtype=np.int64), sizes), keys
             offsets, keys, values = merge_within(group, rows.n, keys, values, None, latest=self.latest)
-        records = Records(users=self._digest(rows), offsets=offsets, keys=keys, values=values)
+            tags = None if tags is None else tags_within(group, held, tags, offsets, keys)
+        records = Records(users=self._digest(rows), offsets=offsets, keys=keys, values=values, tags=tags)
         return records, tally + _merged(records, before), faults.table()
 
     def prepare_pairs(self, raw: RawBatch) -> tuple[PairRows, Tally, pa.Table | None]:
@@ -110,6 +118,12 @@ class Preparer:
         result = _one_pair_a_row(self._digest(rows), *pairs, times)
         return result, tally + Tally({names.UNREADABLE_TIMES: unreadable}), faults.table()
 
+    def prepare_table(self, raw: RawBatch) -> tuple[PairRows, Tally]:
+        """Validate rows of a table of sensitive keys; see `sensitive_table.prepare_table`."""
+        if self._tags is None:
+            raise InputError("A table of sensitive keys was given, but the collection has no tags.")
+        return prepare_table(raw, self._keys, self._tags, self._digests, strict=self._strict)
+
     def merge_pairs(self, rows: PairRows) -> tuple[Records, Tally]:
         """Bring together all rows of each user; every row of a user must be among `rows`.
 
@@ -117,9 +131,11 @@ class Preparer:
             Records in the order of the digests, and users, kept and merged pairs.
         """
         records = merge_rows(rows, latest=self.latest)
-        return records, _merged(records, int(np.count_nonzero(rows.keys != NO_PAIR)))
+        return records, _merged(records, int(np.count_nonzero((rows.keys != NO_PAIR) & ~rows.from_table)))
 
-    def _validate(self, raw: RawBatch) -> tuple[RawBatch, tuple[I64, I32, I64 | None], Faults, Tally, I64 | None]:
+    def _validate(
+        self, raw: RawBatch
+    ) -> tuple[RawBatch, tuple[I64, I32, I64 | None, I16 | None], Faults, Tally, I64 | None]:
         """Return rows with a user, their kept pairs, faults, counts, row numbers (None: as in `raw`)."""
         faults = Faults(raw.path, self._columns, strict=self._strict, keep=self._keep_rejects)
         rows, numbers = _with_users(raw, faults)
@@ -129,13 +145,24 @@ class Preparer:
             names.ROWS_WITHOUT_USER: raw.n - rows.n,
         }
         offsets = np.arange(rows.n + 1, dtype=np.int64) if rows.offsets is None else rows.offsets
-        judged = judge_pairs(rows, self._keys, self._range, self._columns)
+        judged = self._judge(rows)
         _note_invalid(judged, rows, offsets, numbers, faults)
         counts |= judged.counts()
         if rows.offsets is not None:
             counts[names.EMPTY_ROWS] = int(np.count_nonzero(offsets[1:] == offsets[:-1]))
         counts[names.REJECTED_ROWS] = faults.rejected_rows
         return rows, judged.kept(offsets), faults, Tally(counts), numbers
+
+    def _judge(self, rows: RawBatch) -> JudgedPairs:
+        judged = judge_pairs(rows, self._keys, self._range, self._columns)
+        if self._tags is None:
+            return judged
+        if rows.tags is None and not self._sensitive_table:
+            raise InputError(
+                f"{rows.path} has no tags, which say what is sensitive to whom; without them nothing would be hidden. "
+                "Give a field with tags beside each key, or a table of sensitive keys."
+            )
+        return replace(judged, tags=tags_of(rows, self._tags, self._columns))
 
     def _digest(self, rows: RawBatch) -> U8:
         return digest_users(rows.users, self._digests, where=f"{rows.path}: column {self._columns.user!r}")
@@ -188,17 +215,20 @@ def _select(raw: RawBatch, keep: Bool) -> RawBatch:
         users=raw.users.filter(rows),
         keys=raw.keys.filter(items),
         values=None if raw.values is None else raw.values.filter(items),
+        tags=None if raw.tags is None else raw.tags.filter(items),
         offsets=offsets,
         times=None if raw.times is None else raw.times.filter(rows),
         unreadable=(),
     )
 
 
-def _one_pair_a_row(users: U8, offsets: I64, keys: I32, values: I64 | None, times: I64 | None) -> PairRows:
+def _one_pair_a_row(
+    users: U8, offsets: I64, keys: I32, values: I64 | None, tags: I16 | None, times: I64 | None
+) -> PairRows:
     """Repeat each user for each of its pairs; a user without any gets one row."""
     sizes = np.diff(offsets)
     if len(keys) == len(users) and (sizes == 1).all():
-        return PairRows(digests=users, keys=keys, values=values, times=times)
+        return PairRows(digests=users, keys=keys, values=values, times=times, tags=tags)
     repeats = np.maximum(sizes, 1)
     row, held = np.repeat(np.arange(len(sizes)), repeats), np.repeat(sizes > 0, repeats)
     all_keys = np.full(len(row), NO_PAIR, dtype=np.int32)
@@ -207,7 +237,17 @@ def _one_pair_a_row(users: U8, offsets: I64, keys: I32, values: I64 | None, time
     if values is not None:
         all_values = np.zeros(len(row), dtype=np.int64)
         all_values[held] = values
-    return PairRows(digests=users[row], keys=all_keys, values=all_values, times=None if times is None else times[row])
+    all_tags = None
+    if tags is not None:
+        all_tags = np.zeros(len(row), dtype=np.int16)
+        all_tags[held] = tags
+    return PairRows(
+        digests=users[row],
+        keys=all_keys,
+        values=all_values,
+        times=None if times is None else times[row],
+        tags=all_tags,
+    )
 
 
 def _merged(records: Records, before: int) -> Tally:

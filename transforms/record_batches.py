@@ -16,12 +16,14 @@ __all__ = ["batch_to_records", "records_to_batch"]
 
 def records_to_batch(records: Records) -> pa.RecordBatch:
     """Return canonical records as a record batch; the pair columns are not copied."""
-    schema = canonical_schema(has_values=records.values is not None)
+    schema = canonical_schema(has_values=records.values is not None, has_tags=records.tags is not None)
     users = np.ascontiguousarray(records.users)
     digests = pa.Array.from_buffers(schema.field(0).type, records.n, [None, pa.py_buffer(users)])
     children = [pa.array(records.keys)]
     if records.values is not None:
         children.append(pa.array(records.values))
+    if records.tags is not None:
+        children.append(pa.array(records.tags))
     item_type = schema.field(1).type.value_type
     items = pa.StructArray.from_arrays(children, fields=[item_type.field(i) for i in range(item_type.num_fields)])
     offsets = pa.array(records.offsets.astype(np.int32))
@@ -42,6 +44,7 @@ def batch_to_records(batch: pa.RecordBatch) -> Records:
         offsets=offsets - offsets[0],
         keys=_child(pairs, "key", np.int32),
         values=_child(pairs, "value", np.int64) if pairs.type.get_field_index("value") >= 0 else None,
+        tags=_child(pairs, "tag", np.int16) if pairs.type.get_field_index("tag") >= 0 else None,
     )
 
 

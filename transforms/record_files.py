@@ -20,7 +20,7 @@ from .avro_columns import arrow_schema, to_column
 from .input_files import open_bytes, open_parquet
 from .inputs import FileSlice
 
-__all__ = ["RawBatch", "read_slice"]
+__all__ = ["RawBatch", "raw_batch", "read_slice"]
 
 #: Rows of a batch, unless told otherwise.
 BATCH_ROWS = 1 << 15
@@ -41,6 +41,7 @@ class RawBatch:
         users: user ids (n,).
         keys: keys; one a row in the pairs layout, all items of all rows in the nested one.
         values: values, likewise; None where they are not read.
+        tags: tags of the keys, likewise; None where they are not read.
         offsets: in the nested layout, row i holds the items offsets[i] to offsets[i + 1], int64 (n + 1,);
             None in the pairs layout.
         times: times (n,); None where they are not read.
@@ -53,6 +54,7 @@ class RawBatch:
     users: pa.Array
     keys: pa.Array
     values: pa.Array | None = None
+    tags: pa.Array | None = None
     offsets: I64 | None = None
     times: pa.Array | None = None
     unreadable: tuple[int, ...] = field(default=())
@@ -86,21 +88,24 @@ def read_slice(part: FileSlice, columns: Columns, *, batch_rows: int = BATCH_ROW
     return read(part, columns, batch_rows)
 
 
-def _raw_batch(
+def raw_batch(
     part: FileSlice, columns: Columns, data: pa.RecordBatch, first_row: int, unreadable: tuple[int, ...] = ()
 ) -> RawBatch:
+    """Return the columns that records need of rows whose schema has been checked (`check_columns`)."""
     offsets = None
     if part.layout == "nested":
-        offsets, keys, values = _flatten(data.column(columns.items), columns, part.has_values)
+        offsets, keys, values, tags = _flatten(data.column(columns.items), columns, part)
     else:
         keys = data.column(columns.key)
         values = data.column(columns.value) if part.has_values else None
+        tags = data.column(columns.tag) if part.with_tags else None
     return RawBatch(
         path=part.path,
         first_row=first_row,
         users=data.column(columns.user),
         keys=keys,
         values=values,
+        tags=tags,
         offsets=offsets,
         times=data.column(columns.time) if part.with_times else None,
         unreadable=unreadable,
@@ -115,27 +120,36 @@ def _needed(part: FileSlice, columns: Columns) -> list[str]:
         needed.append(columns.key)
         if part.has_values:
             needed.append(columns.value)
+        if part.with_tags:
+            needed.append(columns.tag)
     if part.with_times:
         needed.append(columns.time)
     return needed
 
 
-def _flatten(items: pa.Array, columns: Columns, has_values: bool) -> tuple[I64, pa.Array, pa.Array | None]:
+def _flatten(
+    items: pa.Array, columns: Columns, part: FileSlice
+) -> tuple[I64, pa.Array, pa.Array | None, pa.Array | None]:
     """Split a list column into offsets and the columns of its items; a null list is an empty one."""
     offsets = np.zeros(len(items) + 1, dtype=np.int64)
     if pa.types.is_null(items.type):
-        return offsets, pa.nulls(0), pa.nulls(0) if has_values else None
+        none = pa.nulls(0)
+        return offsets, none, none if part.has_values else None, none if part.with_tags else None
     lengths = pc.list_value_length(items)
     if lengths.null_count:
         lengths = pc.fill_null(lengths, 0)
     np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
     pairs = items.flatten()
     if pa.types.is_null(pairs.type):
-        return offsets, pairs, pairs if has_values else None
+        return offsets, pairs, pairs if part.has_values else None, pairs if part.with_tags else None
     # `flatten`, unlike `field`, makes the fields of a null item null.
     children = pairs.flatten() if pairs.null_count else [pairs.field(i) for i in range(pairs.type.num_fields)]
-    keys = children[pairs.type.get_field_index(columns.key)]
-    return offsets, keys, children[pairs.type.get_field_index(columns.value)] if has_values else None
+
+    def child(name: str) -> pa.Array:
+        return children[pairs.type.get_field_index(name)]
+
+    values = child(columns.value) if part.has_values else None
+    return offsets, child(columns.key), values, child(columns.tag) if part.with_tags else None
 
 
 # -- Parquet --------------------------------------------------------------------------------------------
@@ -151,7 +165,7 @@ def _read_parquet(part: FileSlice, columns: Columns, batch_rows: int) -> Iterato
             )
             for data in batches:
                 if data.num_rows:
-                    yield _raw_batch(part, columns, data, part.first_row + done)
+                    yield raw_batch(part, columns, data, part.first_row + done)
                 done += data.num_rows
     except (pa.ArrowException, OSError) as error:
         raise _damaged(part.path, f"after row {part.first_row + done - 1}", error) from error
@@ -182,7 +196,7 @@ def _read_csv(part: FileSlice, columns: Columns, batch_rows: int) -> Iterator[Ra
                 for start in range(0, data.num_rows, batch_rows):
                     batch = data.slice(start, batch_rows)
                     met = _met(unreadable, row, batch.num_rows)
-                    yield _raw_batch(part, columns, batch, row, met)
+                    yield raw_batch(part, columns, batch, row, met)
                     row += batch.num_rows + len(met)
     except (pa.ArrowException, OSError) as error:
         if "invalid UTF8" in str(error):
@@ -192,7 +206,7 @@ def _read_csv(part: FileSlice, columns: Columns, batch_rows: int) -> Iterator[Ra
         empty = _csv_schema(part, columns).empty_table().to_batches() or [
             pa.RecordBatch.from_pylist([], schema=_csv_schema(part, columns))
         ]
-        yield _raw_batch(part, columns, empty[0], row, tuple(unreadable))
+        yield raw_batch(part, columns, empty[0], row, tuple(unreadable))
 
 
 def _met(unreadable: list[int], row: int, n: int) -> tuple[int, ...]:
@@ -260,14 +274,15 @@ def _avro_batch(part: FileSlice, columns: Columns, rows: list[Any], schema: pa.S
         data = pa.RecordBatch.from_arrays(
             [column(name) for name in _needed(part, columns)], names=_needed(part, columns)
         )
-        return _raw_batch(part, columns, data, first_row)
-    offsets, keys, values = _avro_items(part, columns, rows, schema.field(columns.items).type)
+        return raw_batch(part, columns, data, first_row)
+    offsets, keys, values, tags = _avro_items(part, columns, rows, schema.field(columns.items).type)
     return RawBatch(
         path=part.path,
         first_row=first_row,
         users=column(columns.user),
         keys=keys,
         values=values,
+        tags=tags,
         offsets=offsets,
         times=column(columns.time) if part.with_times else None,
     )
@@ -275,7 +290,7 @@ def _avro_batch(part: FileSlice, columns: Columns, rows: list[Any], schema: pa.S
 
 def _avro_items(
     part: FileSlice, columns: Columns, rows: list[Any], kind: pa.DataType
-) -> tuple[I64, pa.Array, pa.Array | None]:
+) -> tuple[I64, pa.Array, pa.Array | None, pa.Array | None]:
     lists = [row[columns.items] or () for row in rows]
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(items) for items in lists], out=offsets[1:])
@@ -288,4 +303,5 @@ def _avro_items(
         kind = fields.field(fields.get_field_index(name)).type
         return to_column([None if pair is None else pair[name] for pair in pairs], kind)
 
-    return offsets, child(columns.key), child(columns.value) if part.has_values else None
+    values = child(columns.value) if part.has_values else None
+    return offsets, child(columns.key), values, child(columns.tag) if part.with_tags else None

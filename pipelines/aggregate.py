@@ -24,7 +24,7 @@ from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import ReadReports, ReportInputs, inspect_reports
 from ..transforms.summary import Summary, WriteSummary, read_summary
 from .output import OutputFolder
-from .results import finish_files, manifest_of, reports_counted
+from .results import finish_files, manifest_of, reports_counted, require_every_key
 from .running import Clock, Engine, engine_pipeline
 
 __all__ = ["aggregate"]
@@ -69,7 +69,7 @@ def aggregate(
     period = inputs.periods[0] if len(inputs.periods) == 1 else ""
     with OutputFolder(output, overwrite=overwrite) as result:
         staging = result.staging
-        with engine_pipeline(engine) as p:
+        with engine_pipeline(engine, writes_to=staging) as p:
             blocks, summaries = _counts(p, collection, inputs)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
             estimates = counts | "Estimate" >> EstimateCounts(collection, private=inputs.private, period=period)
@@ -82,6 +82,8 @@ def aggregate(
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
         summary = read_summary(str(staging / _SUMMARY))
         reports = _checked(summary, inputs)
+        files = finish_files(summary, result)
+        require_every_key(files, len(collection.definition.keys))
         manifest = manifest_of(
             "aggregate",
             collection,
@@ -90,7 +92,7 @@ def aggregate(
             clock,
             records=None,
             reports=reports,
-            files=finish_files(summary, result),
+            files=files,
             spends=False,
             warnings=_warnings(inputs),
         )

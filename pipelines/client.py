@@ -11,14 +11,15 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from ..errors import RunError
+from ..errors import InputError, RunError
 from ..mechanisms import Secret
-from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, USERS
+from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, UNKNOWN_TAGS, USERS
 from ..transforms.collection import Collection
 from ..transforms.inputs import Columns, FileSlice, RecordInputs, inspect_records, slices
 from ..transforms.prepare import Preparer
 from ..transforms.records import ReadRecords
 from ..transforms.summary import Summary
+from .running import Engine
 
 __all__ = ["RecordSource", "check_records", "read_records", "spill_folder"]
 
@@ -36,6 +37,8 @@ class RecordSource:
         strict: refuse a file at its first invalid pair instead of dropping the pair.
         merge_users: bring several nested rows of one user together.
         max_rejects: largest share of rows that may be rejected.
+        sensitive_table: file that says which keys are sensitive to whom, for collections with tags; None where the
+            records say so themselves.
     """
 
     patterns: Sequence[str]
@@ -43,21 +46,36 @@ class RecordSource:
     strict: bool = False
     merge_users: bool = False
     max_rejects: float = 1.0
+    sensitive_table: str | None = None
 
     def inspect(self, collection: Collection) -> RecordInputs:
         """Check every file's schema before anything runs."""
+        tags = collection.definition.tags
+        if self.sensitive_table is not None and not tags:
+            raise InputError(
+                f"--sensitive-table {self.sensitive_table}: {collection.definition.mechanism} does not look at it. Use "
+                "mechanism = \"pum\", or list under [uldp] what is sensitive to everybody."
+            )
         values = collection.definition.values
         return inspect_records(
             self.patterns,
             self.columns,
             has_values=values is not None,
             with_times=values is not None and values.duplicates == "latest",
+            has_tags=bool(tags),
+            sensitive_table=self.sensitive_table,
         )
 
 
 @contextmanager
-def spill_folder() -> Iterator[str]:
-    """Yield a folder for bucket files that only this user can read, and delete it afterwards."""
+def spill_folder(engine: Engine) -> Iterator[str | None]:
+    """Yield a folder for bucket files that only this user can read, and delete it afterwards.
+
+    None where workers may be on other machines: rows are shuffled there.
+    """
+    if not engine.shares_disk:
+        yield None
+        return
     with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder:  # mode 0700
         yield folder
 
@@ -69,7 +87,7 @@ def read_records(
     inputs: RecordInputs,
     secret: Secret,
     *,
-    spill: str,
+    spill: str | None,
     rejects: str | None = None,
 ) -> tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Summary]]:
     """Apply the client side's entrance to a pipeline: canonical records, and summaries."""
@@ -79,6 +97,7 @@ def read_records(
         source.columns,
         strict=source.strict,
         keep_rejects=rejects is not None,
+        sensitive_table=source.sensitive_table is not None,
     )
     parts = pipeline | "Files" >> beam.Create(slices(inputs), reshuffle=False)
     parts.element_type = FileSlice
@@ -99,7 +118,7 @@ def check_records(summary: dict[str, Any], source: RecordSource, inputs: RecordI
     rows, users = tally.get(ROWS_READ, 0), tally.get(USERS, 0)
     if inputs.total_rows is not None and rows != inputs.total_rows:
         raise RunError(f"The files hold {inputs.total_rows:,} rows and {rows:,} were read. Nothing was published.")
-    if inputs.layout == "nested" and not source.merge_users:
+    if inputs.layout == "nested" and not source.merge_users and not inputs.sensitive:
         set_aside = sum(tally.get(reason, 0) for reason in SET_ASIDE_REASONS)
         if rows != users + set_aside:
             raise RunError(f"{rows:,} rows were read, {users:,} users and {set_aside:,} rows set aside came out.")
@@ -125,5 +144,5 @@ def _check_distinct(summary: dict[str, Any], users: int) -> None:
 
 
 def _reasons(tally: dict[str, int]) -> str:
-    found = [(name, tally[name]) for name in (*SET_ASIDE_REASONS, *INVALID_REASONS) if tally.get(name)]
+    found = [(name, tally[name]) for name in (*SET_ASIDE_REASONS, *INVALID_REASONS, UNKNOWN_TAGS) if tally.get(name)]
     return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in found)

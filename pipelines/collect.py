@@ -18,7 +18,7 @@ from ..transforms.report_files import REPORT_FORMATS, WriteReports
 from ..transforms.summary import WriteSummary, read_summary
 from .client import RecordSource, check_records, read_records, spill_folder
 from .output import OutputFolder
-from .results import describe, finish_files, reports_counted
+from .results import describe, finish_files, reports_counted, require_every_key
 from .running import Clock, Engine, engine_pipeline
 
 __all__ = ["ClientRun", "collect", "perturb"]
@@ -79,9 +79,9 @@ def collect(
         reports_to = _optional(stack, keep_reports, run.overwrite, "--keep-reports")
         rejects_to = _optional(stack, run.rejects, run.overwrite, "--rejects")
         _distinct_folders(result, reports_to, rejects_to)
-        spill = stack.enter_context(spill_folder())
+        spill = stack.enter_context(spill_folder(run.engine))
         staging = result.staging
-        with engine_pipeline(run.engine) as p:
+        with engine_pipeline(run.engine, writes_to=result.staging) as p:
             records, read = read_records(
                 p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )  # record batches of canonical records; summaries
@@ -104,7 +104,9 @@ def collect(
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
         summary = read_summary(str(staging / _SUMMARY))
         check_records(summary, run.source, inputs, reports=reports_counted(summary)["counted"])
-        manifest = describe("collect", run, summary, clock, finish_files(summary, result, reports_to, rejects_to))
+        files = finish_files(summary, result, reports_to, rejects_to)
+        require_every_key(files, len(collection.definition.keys))
+        manifest = describe("collect", run, summary, clock, files)
         _publish(manifest, result, reports_to, rejects_to)
     return manifest
 
@@ -134,8 +136,8 @@ def perturb(run: ClientRun, output: str | Path, *, format_: str = "parquet") -> 
         result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
         rejects_to = _optional(stack, run.rejects, run.overwrite, "--rejects")
         _distinct_folders(result, rejects_to)
-        spill = stack.enter_context(spill_folder())
-        with engine_pipeline(run.engine) as p:
+        spill = stack.enter_context(spill_folder(run.engine))
+        with engine_pipeline(run.engine, writes_to=result.staging) as p:
             records, read = read_records(
                 p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )

@@ -73,7 +73,7 @@ def evaluate(
     estimates = read_estimates(Path(folder))
     if records is not None:
         collection = _collection_of(Path(folder), estimates)
-        frequency, mean = _true_figures(collection, records, engine or Engine())
+        frequency, mean = _true_figures(collection, records, engine or Engine(), Path(folder))
     else:
         frequency, mean = _read_truth(Path(str(truth)), estimates["key"])
     return _compare(estimates, frequency, mean, top)
@@ -127,19 +127,22 @@ def _collection_of(folder: Path, estimates: pa.Table) -> Collection:
     return Collection.of(Definition.from_public(public, KeyDomain.of_texts(estimates["key"].to_pylist())))
 
 
-def _true_figures(collection: Collection, source: RecordSource, engine: Engine) -> tuple[F64, F64 | None]:
+def _true_figures(
+    collection: Collection, source: RecordSource, engine: Engine, result: Path
+) -> tuple[F64, F64 | None]:
     inputs = source.inspect(collection)
-    with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder, spill_folder() as spill:
+    beside = None if engine.shares_disk else result.absolute().parent  # a cluster does not see our temporary folder
+    with tempfile.TemporaryDirectory(prefix=".ldp-beam-", dir=beside) as folder, spill_folder(engine) as spill:
         truth_path, summary_path = f"{folder}/truth.npz", f"{folder}/summary.json"
-        with engine_pipeline(engine) as p:
+        with engine_pipeline(engine, writes_to=Path(folder)) as p:
             # The digests only bring rows together here; the secret is forgotten afterwards.
             records, read = read_records(p, collection, source, inputs, Secret.new(), spill=spill)
-            sums = records | "Truth" >> CountTruth(collection.mechanism.keys, has_values=True)
+            sums = records | "Truth" >> CountTruth(collection.mechanism.keys, has_values=collection.definition.has_values)
             sums | "WriteTruth" >> beam.ParDo(_WriteTruth(truth_path))
             (read,) | "Summary" >> WriteSummary(summary_path)
         check_records(read_summary(summary_path), source, inputs, reports=None)
         with np.load(truth_path) as arrays:
-            truth = Truth(int(arrays["n"]), arrays["holders"], arrays["high"], arrays["low"])
+            truth = Truth(int(arrays["n"]), arrays["holders"], arrays.get("high"), arrays.get("low"))
     mean = truth.mean()
     values = collection.definition.values
     if mean is not None and values is not None:
@@ -153,9 +156,8 @@ class _WriteTruth(beam.DoFn):
         self._path = path
 
     def process(self, element: Truth) -> Iterator[str]:
-        if element.high is None or element.low is None:
-            raise ValueError("the truth has no values")
-        np.savez(self._path, n=element.n, holders=element.holders, high=element.high, low=element.low)
+        values = {} if element.high is None or element.low is None else {"high": element.high, "low": element.low}
+        np.savez(self._path, n=element.n, holders=element.holders, **values)
         yield self._path
 
 
@@ -208,10 +210,22 @@ def _figures(name: str, true: F64, parts: dict[str, F64]) -> dict[str, float | i
     known = np.isfinite(true) & np.isfinite(estimated)
     bounded = np.isfinite(true) & np.isfinite(low) & np.isfinite(high)
     covered = (low <= true) & (true <= high)
+    distances = _distances(estimated[known] - true[known]) if name == "frequency" and known.any() else {}
     return {
+        **distances,
         f"{name}_keys": int(known.sum()),
         f"{name}_mse": float(np.mean((estimated - true)[known] ** 2)) if known.any() else None,
         f"{name}_coverage": float(np.mean(covered[bounded])) if bounded.any() else None,
+    }
+
+
+def _distances(differences: F64) -> dict[str, float | int | None]:
+    """Return the distances between two distributions over the compared keys."""
+    l1 = float(np.abs(differences).sum())
+    return {
+        "frequency_l1": l1,
+        "frequency_l2_squared": float(np.square(differences).sum()),
+        "frequency_total_variation": l1 / 2,
     }
 
 

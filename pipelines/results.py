@@ -17,7 +17,7 @@ from .running import Clock, Engine, versions
 if TYPE_CHECKING:
     from .collect import ClientRun
 
-__all__ = ["describe", "finish_files", "manifest_of", "mechanism_figures", "reports_counted"]
+__all__ = ["describe", "finish_files", "manifest_of", "mechanism_figures", "reports_counted", "require_every_key"]
 
 _REPORT_TALLIES = (REPORTS_COUNTED, REPORTS_MALFORMED)
 
@@ -63,6 +63,19 @@ def finish_files(
     return listed
 
 
+def require_every_key(files: Sequence[Mapping[str, Any]], keys: int) -> None:
+    """Check that the estimates hold a row (in some collections several) for each key, whatever the engine said.
+
+    Raises:
+        RunError: They do not.
+    """
+    rows = sum(file["rows"] for file in files if file["kind"] == "estimates")
+    if rows < keys or rows % keys:
+        raise RunError(
+            f"The engine reported success; the estimates hold {rows:,} rows for {keys:,} keys. Nothing was published."
+        )
+
+
 def _final_name(kind: str, path: Path, number: int, total: int) -> str:
     if kind in ("estimates", "counts"):
         return path.name
@@ -93,8 +106,9 @@ def manifest_of(
     files: Sequence[Mapping[str, Any]],
     spends: bool,
     warnings: Sequence[str] = (),
+    epsilon: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Put a manifest together."""
+    """Put a manifest together; `epsilon` adds to, or replaces, what is said of a report's privacy."""
     mechanism = collection.mechanism
     declared = format(mechanism.epsilon.normalize(), "f")
     return Manifest(
@@ -106,6 +120,7 @@ def manifest_of(
             "declared": declared,
             "exact": mechanism.exact_epsilon(),
             "spent_per_user": declared if spends else "0",
+            **(epsilon or {}),
         },
         randomness=randomness,
         records=records,
@@ -120,7 +135,13 @@ def manifest_of(
 
 
 def describe(
-    verb: str, run: ClientRun, summary: Mapping[str, Any], clock: Clock, files: Sequence[Mapping[str, Any]]
+    verb: str,
+    run: ClientRun,
+    summary: Mapping[str, Any],
+    clock: Clock,
+    files: Sequence[Mapping[str, Any]],
+    *,
+    epsilon: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Return the manifest of a run that read records."""
     tally = {name: count for name, count in summary["tally"].items() if name not in _REPORT_TALLIES}
@@ -138,4 +159,5 @@ def describe(
         files=files,
         spends=True,
         warnings=warnings,
+        epsilon=epsilon,
     )

@@ -35,9 +35,10 @@ class ReadRecords(beam.PTransform):
     Args:
         preparer: the rules of validation, with the digests of the clients' secret.
         inputs: what `inspect_records` found.
-        spill: a folder that only this user can read, for bucket files; needed for the pairs layout and for
-            `merge_users`, deleted by the caller.
-        merge_users: bring rows of nested input together by user instead of relying on one row a user.
+        spill: a folder that only this user can read and all workers share, for the bucket files of the pairs layout
+            and of `merge_users`, deleted by the caller; None to shuffle the rows instead.
+        merge_users: bring rows of nested input together by user instead of relying on one row a user; a table of
+            sensitive keys does so too.
         rejects: where to write rejected rows (raw data!), or None not to keep them.
 
     Returns (from `expand`): a tuple (records, summaries).
@@ -48,14 +49,14 @@ class ReadRecords(beam.PTransform):
         preparer: Preparer,
         inputs: RecordInputs,
         *,
-        spill: str,
+        spill: str | None,
         merge_users: bool = False,
         rejects: str | None = None,
     ) -> None:
         super().__init__()
         self._inputs, self._preparer = inputs, preparer
         self._spill, self._rejects = spill, rejects
-        self._regroup = merge_users or inputs.layout == "pairs"
+        self._regroup = merge_users or inputs.layout == "pairs" or bool(inputs.sensitive)
 
     def expand(
         self, slices: beam.PCollection[FileSlice]

@@ -10,16 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import apache_beam as beam
-from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from ..errors import RunError
 from ..schemas.tally import Tally
 from .distinct import DistinctUsers
 
-__all__ = ["MergeSummaries", "Summary", "WriteSummary", "WrittenFile", "read_summary"]
+__all__ = ["DIGEST_MODULUS", "MergeSummaries", "Summary", "WriteSummary", "WrittenFile", "read_summary"]
+
+#: Digests of reports are added modulo this.
+DIGEST_MODULUS: Final = 1 << 128
 
 
 @dataclass(frozen=True, order=True)
@@ -39,17 +43,20 @@ class Summary:
         tally: named counters.
         files: complete files; files of failed attempts are never listed.
         distinct: sketch of the distinct users of nested input, where it was asked for.
+        digest: digest of reports, where it was asked for, see `report_digest`.
     """
 
     tally: Tally = field(default_factory=Tally)
     files: tuple[WrittenFile, ...] = ()
     distinct: DistinctUsers | None = None
+    digest: int = 0
 
     def __add__(self, other: Summary) -> Summary:
         distinct = self.distinct if other.distinct is None else other.distinct
         if self.distinct is not None and other.distinct is not None:
             distinct = self.distinct.merge(other.distinct)
-        return Summary(self.tally + other.tally, self.files + other.files, distinct)
+        digest = (self.digest + other.digest) % DIGEST_MODULUS
+        return Summary(self.tally + other.tally, self.files + other.files, distinct, digest)
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures for `read_summary`; the sketch is reduced to its estimate."""
@@ -57,6 +64,7 @@ class Summary:
             "tally": dict(self.tally),
             "files": [[f.kind, f.path, f.rows] for f in sorted(self.files)],
             "distinct_users": None if self.distinct is None else self.distinct.estimate(),
+            "digest": f"{self.digest:032x}",
         }
 
 
@@ -103,6 +111,16 @@ def _write(summary: Summary, path: str) -> str:
 
 
 def read_summary(path: str) -> dict[str, Any]:
-    """Read the file that `WriteSummary` wrote."""
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        return dict(json.loads(file.read()))
+    """Read the file that `WriteSummary` wrote.
+
+    Raises:
+        RunError: It is not there, or not whole.
+    """
+    try:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            return dict(json.loads(file.read()))
+    except (OSError, ValueError, BeamIOError) as error:
+        raise RunError(
+            f"The engine reported success, and what it wrote cannot be seen from this machine ({path}). Give an "
+            "output folder on a file system that all machines share. Nothing was published."
+        ) from error

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from ..errors import InputError, RunError
+from ..schemas.manifest import Manifest
 
-__all__ = ["OutputFolder"]
+__all__ = ["OutputFolder", "distinct_folders", "optional_folder", "publish"]
 
 _OURS = re.compile(r"(estimates|counts|reports|rejects)[-0-9a-z]*\.(parquet|avro|csv|json)|manifest\.json")
 
@@ -85,3 +87,31 @@ class OutputFolder:
         except OSError as error:
             raise RunError(f"{self.path}: the result could not be put in place: {error}.") from error
         shutil.rmtree(retired, ignore_errors=True)
+
+
+def optional_folder(stack: ExitStack, path: str | Path | None, overwrite: bool, option: str) -> OutputFolder | None:
+    """Open a folder that may not have been asked for."""
+    if path is None:
+        return None
+    return stack.enter_context(OutputFolder(path, overwrite=overwrite, option=option))
+
+
+def distinct_folders(*folders: OutputFolder | None) -> None:
+    """Refuse folders of which one is, or lies in, another.
+
+    Raises:
+        InputError: Two folders share files.
+    """
+    paths = [folder.path.absolute() for folder in folders if folder is not None]
+    for i, path in enumerate(paths):
+        for other in paths[i + 1 :]:
+            if path == other or path in other.parents or other in path.parents:
+                raise InputError(f"{path} and {other}: outputs need folders of their own, not one inside another.")
+
+
+def publish(manifest: Manifest, *folders: OutputFolder | None) -> None:
+    """Write the manifest into the first folder and put all of them in place, the first one last."""
+    present = [folder for folder in folders if folder is not None]
+    manifest.write(present[0].staging)
+    for folder in reversed(present):  # where the result with its manifest stands, all stands
+        folder.publish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import pyarrow as pa
@@ -13,7 +13,7 @@ from .collection import Collection
 from .summary import Summary, WrittenFile
 from .table_files import TableWriter, write_table
 
-__all__ = ["WriteCounts", "WriteEstimates"]
+__all__ = ["WriteCounts", "WriteEstimates", "write_counts"]
 
 
 class WriteEstimates(beam.PTransform):
@@ -58,9 +58,14 @@ class _WriteCounts(beam.DoFn):
         self._path, self._schema = path, schema
 
     def process(self, element: list[tuple[tuple[int, str], Counts]]) -> Iterator[Summary]:
-        with TableWriter(self._path, self._schema, "parquet", name="counts") as writer:
-            for (round_, group), counts in sorted(element, key=lambda item: item[0]):
-                table = counts_table(round_, group, counts.n, counts.cells, self._schema)
-                for batch in table.to_batches():
-                    writer.write(batch)
-        yield Summary(files=(WrittenFile("counts", self._path, writer.rows),))
+        yield Summary(files=(write_counts(self._path, self._schema, element),))
+
+
+def write_counts(path: str, schema: pa.Schema, groups: Iterable[tuple[tuple[int, str], Counts]]) -> WrittenFile:
+    """Write ((round, group), counts) to one new Parquet file of long rows."""
+    with TableWriter(path, schema, "parquet", name="counts") as writer:
+        for (round_, group), counts in sorted(groups, key=lambda item: item[0]):
+            table = counts_table(round_, group, counts.n, counts.cells, schema)
+            for batch in table.to_batches():
+                writer.write(batch)
+    return WrittenFile("counts", path, writer.rows)

@@ -14,6 +14,7 @@ from .grr import GRR, PSFOGRR, RR
 from .hadamard import HadamardResponse, SHist
 from .kvue import KVUE
 from .local_hashing import OLH
+from .meanest import MeanEst
 from .pckv import PCKVGRR, PCKVUE
 from .privkv import PrivKV
 from .privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
@@ -23,6 +24,7 @@ from .subset_selection import SubsetSelection
 from .unary_encoding import OUE, PSFOOUE, SUE
 from .urap import URAP
 from .urr import URR
+from .value_mechanisms import Harmony
 
 __all__ = ["MECHANISMS", "RESERVED", "Entry", "make_mechanism"]
 
@@ -148,6 +150,24 @@ _CATEGORICAL: Final = (
         use="item sets over larger domains",
     ),
 )
+_VALUES: Final = (
+    Entry(
+        mechanism=Harmony,
+        estimates="mean of each key's values, which every user holds",
+        report_size="5 bytes",
+        guarantee=_WHOLE,
+        source="Nguyen et al.: Collecting and Analyzing Data from Smart Device Users, arXiv 1606.05053",
+        use="one number or a vector of numbers from everybody; the shortest reports",
+    ),
+    Entry(
+        mechanism=MeanEst,
+        estimates="mean of each key's values, which every user holds",
+        report_size="1 bit a key",
+        guarantee=_WHOLE,
+        source="Duchi, Jordan, Wainwright: Minimax Optimal Procedures for Locally Private Estimation, JASA 2018",
+        use="a vector of numbers from everybody; comparison with harmony",
+    ),
+)
 _BOTH: Final = "frequency and mean of each key"
 _ALL_ROUNDS: Final = "epsilon-LDP for the whole record, over all rounds together"
 _PRIVKV_PAPER: Final = "Ye, Hu, Meng, Zheng: PrivKV, IEEE S&P 2019"
@@ -247,6 +267,7 @@ _ENTRIES: Final = (
         use="key-value data over few keys, at a large epsilon, or with a large padding; the shortest reports",
     ),
     *_CATEGORICAL,
+    *_VALUES,
     *_DRAWN_KEY,
     *_UTILITY_OPTIMISED,
 )
@@ -255,10 +276,7 @@ _ENTRIES: Final = (
 MECHANISMS: Final[Mapping[str, Entry]] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 #: Names that belong to mechanisms which this version does not have.
-RESERVED: Final = (
-    "harmony",
-    "meanest",
-)
+RESERVED: Final[tuple[str, ...]] = ()
 
 
 def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mechanism:

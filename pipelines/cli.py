@@ -373,6 +373,7 @@ def mechanisms(**options: Any) -> None:
             "report_size": entry.report_size,
             "guarantee": entry.guarantee,
             "source": entry.source,
+            "use": entry.use,
         }
         for entry in MECHANISMS.values()
     ]

@@ -156,8 +156,10 @@ class _WriteTruth(beam.DoFn):
         self._path = path
 
     def process(self, element: Truth) -> Iterator[str]:
-        values = {} if element.high is None or element.low is None else {"high": element.high, "low": element.low}
-        np.savez(self._path, n=element.n, holders=element.holders, **values)
+        arrays: dict[str, Any] = {"n": element.n, "holders": element.holders}
+        if element.high is not None and element.low is not None:
+            arrays |= {"high": element.high, "low": element.low}
+        np.savez(self._path, **arrays)
         yield self._path
 
 

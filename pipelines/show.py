@@ -48,10 +48,14 @@ class Screen:
         if self._quiet:
             return
         estimates = read_estimates(folder)
-        shown = estimates.take(pc.sort_indices(estimates, [("frequency", "descending", "at_end")])[:_ROWS])
+        if "frequency" in estimates.column_names:
+            shown = estimates.take(pc.sort_indices(estimates, [("frequency", "descending", "at_end")])[:_ROWS])
+        else:
+            shown = estimates.slice(0, _ROWS)
         self._console.print(_estimates_table(shown))
         if estimates.num_rows > _ROWS:
-            self.say(f"The {_ROWS} most frequent of {estimates.num_rows:,} keys; all are in the files.")
+            which = "most frequent" if "frequency" in estimates.column_names else "first"
+            self.say(f"The {_ROWS} {which} of {estimates.num_rows:,} keys; all are in the files.")
         self.say(_guarantee(manifest))
         self._rejects(manifest)
         self.say(f"Files: {', '.join(f['name'] for f in manifest['files'])}, manifest.json in {folder}")
@@ -119,17 +123,15 @@ def _guarantee(manifest: dict[str, Any]) -> str:
 def _estimates_table(rows: pa.Table) -> Table:
     table = _table("Estimates with 95 % intervals")
     table.add_column("key", overflow="fold", min_width=5)
-    table.add_column("frequency", justify="right")
-    table.add_column("interval", justify="right", no_wrap=True)
-    has_mean = "mean" in rows.column_names
-    if has_mean:
-        table.add_column("mean", justify="right")
+    names = [name for name in ("frequency", "mean") if name in rows.column_names]
+    for name in names:
+        table.add_column(name, justify="right")
         table.add_column("interval", justify="right", no_wrap=True)
     table.add_column("flags")
     for row in rows.to_pylist():
-        cells = [row["key"], _figure(row["frequency"]), _interval(row, "frequency")]
-        if has_mean:
-            cells += [_figure(row["mean"]), _interval(row, "mean")]
+        cells = [row["key"]]
+        for name in names:
+            cells += [_figure(row[name]), _interval(row, name)]
         table.add_row(*cells, ", ".join(row["flags"]))
     return table
 

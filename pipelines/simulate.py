@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..mechanisms.populations import Pairs, Population, Truth
+from ..schemas.mechanism_fields import MECHANISM_FIELDS
 
 __all__ = ["Layout", "UserIds", "collection_text", "record_batches", "simulate"]
 
@@ -144,14 +145,12 @@ def collection_text(
         value_range: raw units of the values.
     """
     low, high = value_range
-    return (
-        f"name      = {json.dumps(name)}\n"
-        f"mechanism = {json.dumps(mechanism)}\n"
-        f"epsilon   = {epsilon}\n"
-        f"padding   = {population.pairs if padding is None else padding}\n\n"
-        f"[keys]\ncount = {population.keys}\n\n"
-        f"[values]\nrange = [{low!r}, {high!r}]\n"
-    )
+    own = MECHANISM_FIELDS.get(mechanism, MECHANISM_FIELDS["pckv-ue"])
+    text = f"name      = {json.dumps(name)}\nmechanism = {json.dumps(mechanism)}\nepsilon   = {epsilon}\n"
+    if "padding" in own.fields:
+        text += f"padding   = {population.pairs if padding is None else padding}\n"
+    text += f"\n[keys]\ncount = {population.keys}\n"
+    return text + (f"\n[values]\nrange = [{low!r}, {high!r}]\n" if own.has_values else "")
 
 
 # -- checks ---------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ _ONE_SYMBOL: Final = MechanismFields(
 _SYMBOLS: Final = MechanismFields(
     has_values=False, fields=(), estimators=("empirical", "thresholded", "composite-em", *_ADJUSTED), read=lambda _: {}
 )
+_MEANS: Final = MechanismFields(has_values=True, fields=(), estimators=("corrected", "baseline"), read=lambda _: {})
 _ITEM_SETS: Final = MechanismFields(
     has_values=False,
     fields=("padding",),
@@ -122,6 +123,8 @@ MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
         "hadamard": _SYMBOLS,
         "psfo-grr": _ITEM_SETS,
         "psfo-oue": _ITEM_SETS,
+        "harmony": _MEANS,
+        "meanest": _MEANS,
         "urr": _URR,
         "urap": _URAP,
         "pum": _PUM,
@@ -135,9 +138,7 @@ MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
 )
 
 #: Names that belong to later versions.
-LATER_MECHANISMS: Final = (
-    "harmony", "meanest",
-)  # fmt: skip
+LATER_MECHANISMS: Final[tuple[str, ...]] = ()
 LATER_ESTIMATORS: Final = (
     "empirical-bayes",
 )  # fmt: skip

@@ -45,17 +45,18 @@ def estimates_batch(
         estimates = estimates.in_units(float(definition.values.low), float(definition.values.high))
     schema = estimates_schema(
         has_values=estimates.mean is not None,
+        has_frequency=collection.mechanism.has_frequency,
         support=tuple(sorted(estimates.support)),
         header=collection.header("estimates", period=period, private=private),
     )
     return estimates_table(
-        definition.keys.texts(), _figures(estimates), estimates.support, estimates.n, estimates.flags, schema
+        definition.keys.texts(), _figures(estimates, schema), estimates.support, estimates.n, estimates.flags, schema
     )
 
 
-def _figures(estimates: Estimates) -> dict[str, npt.NDArray[np.float64]]:
-    names = FREQUENCY_COLUMNS + (MEAN_COLUMNS if estimates.mean is not None else ())
-    return {name: getattr(estimates, name) for name in names}
+def _figures(estimates: Estimates, schema: pa.Schema) -> dict[str, npt.NDArray[np.float64]]:
+    names = FREQUENCY_COLUMNS + MEAN_COLUMNS
+    return {name: getattr(estimates, name) for name in names if name in schema.names}
 
 
 class GatherCounts(beam.PTransform):

@@ -10,8 +10,6 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-import numpy as np
-
 from ..errors import InputError, RunError
 from . import report_text as words
 from .report_data import Result, read_result
@@ -78,8 +76,11 @@ def render(result: Result, *, public: bool = False) -> str:
 
 def _bars_note(result: Result) -> str:
     pale = " Grey bars carry a flag." if result.flag_names else ""
-    shares = not result.has_mean or not np.isnan(result.last.columns["frequency"]).all()
-    what = "Estimated share of people who hold the key" if shares else "Estimated mean among those who hold the key"
+    what = (
+        "Estimated share of people who hold the key"
+        if result.has_frequency
+        else "Estimated mean among those who hold the key"
+    )
     return f"{what}; the lines are 95 % intervals.{pale}"
 
 

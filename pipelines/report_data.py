@@ -65,6 +65,11 @@ class Result:
         return "mean" in self.frames[-1].columns
 
     @property
+    def has_frequency(self) -> bool:
+        """Whether there are estimated frequencies, be it only the statement that no report came."""
+        return not self.has_mean or not np.isnan(self.last.columns["frequency"]).all() or not self.last.n
+
+    @property
     def last(self) -> Frame:
         """The latest window."""
         return self.frames[-1]
@@ -79,6 +84,7 @@ class Result:
             "name": self.manifest["collection"].get("name", "estimates"),
             "keys": list(self.keys),
             "hasMean": self.has_mean,
+            "hasFrequency": self.has_frequency,
             "flagNames": list(self.flag_names),
             "windows": [{"label": frame.label} for frame in self.frames] if len(self.frames) > 1 else [],
             "frames": [
@@ -137,7 +143,8 @@ def _frame(label: str, part: pa.Table, flag_names: Sequence[str]) -> Frame:
     support = [name for name in part.column_names if name not in known and name not in _NOT_FIGURES]
     names = [name for name in (*known, *support) if name in part.column_names]
     names = [name for name in names if _is_number(part.schema.field(name).type)]
-    columns = {name: part[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in names}
+    columns = {name: np.full(part.num_rows, np.nan) for name in FREQUENCY_COLUMNS}  # some mechanisms tell means alone
+    columns |= {name: part[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in names}
     bits = {name: 1 << place for place, name in enumerate(flag_names)}
     flags = np.array([sum(bits.get(f, 0) for f in held) for held in part["flags"].to_pylist()], dtype=np.int64)
     return Frame(label=label, n=int(part["n"][0].as_py()), columns=columns, flags=flags)

@@ -25,6 +25,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "clipped": "The raw estimate lay outside what is possible and was moved to the nearest possible figure. The "
     "unclipped one stands in the files.",
     "no-reports": "No report was counted, so nothing is known about the key.",
+    "no-signs": "No report about the key carries a sign, so there is no mean.",
+    "earlier-round": "The last round brought no mean for this key; the figure comes from an earlier round.",
 }
 
 #: What the tallies of the client side mean to a reader.
@@ -80,12 +82,18 @@ def warnings(result: Result) -> str:
 def cards(result: Result) -> str:
     """Return the figures at a glance."""
     flagged = int(np.count_nonzero(result.last.flags))
-    typical = _median(result.last.columns["frequency_se"])
+    figure = "frequency_se" if result.has_frequency else "mean_se"
+    typical = _median(result.last.columns[figure])
+    error = ("–", "typical standard error")
+    if typical is not None and result.has_frequency:
+        error = (f"± {100 * typical:.2g}", "typical standard error of a share, percentage points")
+    elif typical is not None:
+        error = (f"± {typical:.2g}", "typical standard error of a mean")
     shown = [
         (f"{result.last.n:,}", "reports counted"),
         (f"{len(result.keys):,}", "keys asked about"),
         (f"ε = {result.manifest['epsilon']['declared']}", "privacy budget of a report"),
-        ("–" if typical is None else f"± {100 * typical:.2g}", "typical standard error of a share, percentage points"),
+        error,
         (f"{flagged:,}", f"{'key' if flagged == 1 else 'keys'} with a flag"),
     ]
     if len(result.frames) > 1:
@@ -103,6 +111,11 @@ def collected(result: Result) -> str:
     made = result.manifest["collection"]
     values = made.get("values") or {}
     name = _text(made.get("name", ""))
+    if not result.has_frequency:
+        return (
+            f"<p>The collection <b>{name}</b> asks about {len(result.keys):,} keys; each comes with a value. For each "
+            "key this page gives the estimated <b>mean</b> value, in the units of the data.</p>"
+        )
     if not result.has_mean:
         return (
             f"<p>The collection <b>{name}</b> asks about {len(result.keys):,} keys. For each key this page gives the "

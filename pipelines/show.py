@@ -13,6 +13,7 @@ from rich.table import Table
 
 from .compare import Comparison
 from .evaluate import Evaluation, read_estimates
+from .progress import RunProgress
 
 __all__ = ["Screen"]
 
@@ -42,6 +43,10 @@ class Screen:
     def error(self, text: str) -> None:
         """Print an error of one paragraph."""
         self._console.print(f"Error: {text}", style="red", markup=False)
+
+    def progress(self) -> RunProgress:
+        """Return what watches a run."""
+        return RunProgress(self._console, quiet=self._quiet)
 
     def result(self, folder: Path, manifest: dict[str, Any]) -> None:
         """Print the most frequent keys of a result, and what a reader must know of it."""

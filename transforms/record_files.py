@@ -19,6 +19,7 @@ from ..schemas.records import Columns
 from .avro_columns import arrow_schema, to_column
 from .input_files import open_bytes, open_parquet
 from .inputs import FileSlice
+from .rows_read import ROWS_READ
 
 __all__ = ["RawBatch", "raw_batch", "read_slice"]
 
@@ -85,7 +86,9 @@ def read_slice(part: FileSlice, columns: Columns, *, batch_rows: int = BATCH_ROW
         RunError: The file is damaged.
     """
     read = {"parquet": _read_parquet, "avro": _read_avro, "csv": _read_csv}[part.format]
-    return read(part, columns, batch_rows)
+    for batch in read(part, columns, batch_rows):
+        ROWS_READ.add(batch.n)
+        yield batch
 
 
 def raw_batch(

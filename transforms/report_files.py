@@ -24,6 +24,7 @@ from ..errors import InputError, RunError
 from ..schemas.reports import FileHeader, report_schema
 from .batches import layout_tuples
 from .collection import Collection
+from .rows_read import ROWS_READ
 from .summary import Summary, WrittenFile
 from .table_files import TableWriter
 
@@ -226,7 +227,9 @@ class _Read(beam.DoFn):
     def process(self, element: ReportSlice) -> Iterator[pa.RecordBatch]:
         read = self._parquet if element.format == "parquet" else self._avro
         try:
-            yield from read(element)
+            for batch in read(element):
+                ROWS_READ.add(batch.num_rows)
+                yield batch
         except (pa.ArrowException, OSError, EOFError, ValueError) as error:
             raise RunError(
                 f"{element.path} is damaged ({type(error).__name__}: {error}). Nothing was published; "

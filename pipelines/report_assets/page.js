@@ -4,8 +4,7 @@
   const byId = (id) => document.getElementById(id);
   const narrow = () => window.innerWidth < 760;
   const number = new Intl.NumberFormat("en");
-  const known = (name) => data.frames.some((f) => f[name] && f[name].some((v) => v !== null));
-  const main = known("frequency") || !known("mean") ? "frequency" : "mean";  // some mechanisms tell means alone
+  const main = data.hasFrequency ? "frequency" : "mean";  // some mechanisms tell means alone
   const state = { frame: data.frames.length - 1, sort: main, descending: true, page: 0, shown: [] };
   const frame = () => data.frames[state.frame];
 
@@ -76,7 +75,7 @@
       xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, ...rest,
     };
   };
-  const hover = (i) => "<b>" + short(data.keys[i], 80) + "</b><br>frequency " + text.frequency(frame().frequency[i]) + " (" + interval("frequency", i) + ")"
+  const hover = (i) => "<b>" + short(data.keys[i], 80) + "</b>" + (data.hasFrequency ? "<br>frequency " + text.frequency(frame().frequency[i]) + " (" + interval("frequency", i) + ")" : "")
     + (data.hasMean ? "<br>mean " + text.mean(frame().mean[i]) + (interval("mean", i) ? " (" + interval("mean", i) + ")" : "") : "")
     + (frame().flags[i] ? "<br>flags: " + plain(flagsOf(i).join(", ")) : "");
   const sayKey = (i) => data.keys[i] + " at " + text[main](frame()[main][i]);
@@ -156,8 +155,10 @@
 
   const columns = [
     { name: "key", title: "Key" },
-    { name: "frequency", title: "Frequency", number: true },
-    { name: "frequency_se", title: "± SE", number: true, error: true },
+    ...(data.hasFrequency ? [
+      { name: "frequency", title: "Frequency", number: true },
+      { name: "frequency_se", title: "± SE", number: true, error: true },
+    ] : []),
     ...(data.hasMean ? [
       { name: "mean", title: "Mean", number: true },
       { name: "mean_se", title: "± SE", number: true, error: true },
@@ -219,7 +220,8 @@
     byId("table").tBodies[0].replaceChildren(...part.map((i) => {
       const row = element("tr"), head = element("th", "", data.keys[i] === "" ? "(empty text)" : data.keys[i]);
       head.scope = "row";
-      row.append(head, estimateCell("frequency", i), element("td", "number error", text.frequency(frame().frequency_se[i])));
+      row.append(head);
+      if (data.hasFrequency) row.append(estimateCell("frequency", i), element("td", "number error", text.frequency(frame().frequency_se[i])));
       if (data.hasMean) row.append(estimateCell("mean", i), element("td", "number error", text.mean(frame().mean_se[i])));
       const flags = element("td", "flags");
       flagsOf(i).forEach((flag) => flags.append(element("span", "flag", flag)));

@@ -219,3 +219,20 @@ def test_windows_can_be_chosen_and_are_drawn_over_time(open_page):
         "const w = document.getElementById('window'); w.value = '0'; w.dispatchEvent(new Event('change'))"
     )
     assert browser.find_element("css selector", "#table tbody td").text != before
+
+
+def test_a_mechanism_that_tells_means_alone(open_page, monkeypatch):
+    from ldp_beam.pipelines import report_data
+
+    read = report_data.read_estimates
+
+    def without_frequencies(folder):
+        table = read(folder)
+        return table.select([name for name in table.column_names if not name.startswith("frequency")])
+
+    monkeypatch.setattr(report_data, "read_estimates", without_frequencies)
+    browser = open_page(KEYS[7])
+    assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
+    assert browser.find_element("id", "bars-title").text == "Keys by their mean"
+    assert shown(browser, "#bars .bars .point") == 7
+    assert shown(browser, "#table thead th") == 4

@@ -11,6 +11,7 @@ from ..mechanisms import Secret, Stream
 from ..schemas.reports import report_schema
 from .batches import layout_tuples, reports_to_batch
 from .collection import Collection
+from .memo import MEMOISED_PERIOD, Memo
 from .record_batches import batch_to_records
 
 __all__ = ["PerturbRecords"]
@@ -29,24 +30,30 @@ class PerturbRecords(beam.PTransform):
         secret: the clients' secret; it travels in the pickled stage to the client-side workers and nowhere
             else.
         period: what the user named this period; another period gives fresh, independent reports.
+        memo: memoised collection: an unchanged record repeats its report in every period, see `Memo`.
     """
 
-    def __init__(self, collection: Collection, secret: Secret, *, period: str = "") -> None:
+    def __init__(self, collection: Collection, secret: Secret, *, period: str = "", memo: Memo | None = None) -> None:
         super().__init__()
+        self._memo = memo
+        period = period if memo is None else MEMOISED_PERIOD
         self._collection = collection
         self._stream = secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
 
     def expand(self, records: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[pa.RecordBatch]:
-        perturb = _Perturb(self._collection, self._stream)
+        perturb = _Perturb(self._collection, self._stream, self._memo)
         return records | "Perturb" >> beam.ParDo(perturb).with_output_types(pa.RecordBatch)
 
 
 class _Perturb(beam.DoFn):
-    def __init__(self, collection: Collection, stream: Stream) -> None:
+    def __init__(self, collection: Collection, stream: Stream, memo: Memo | None = None) -> None:
         self._mechanism = collection.mechanism
-        self._stream = stream
+        self._stream, self._memo = stream, memo
         self._schema = report_schema(layout_tuples(collection.mechanism.layout()))
 
     def process(self, element: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        reports = self._mechanism.perturb(batch_to_records(element), self._stream)
+        records = batch_to_records(element)
+        reports = self._mechanism.perturb(records, self._stream)
+        if self._memo is not None:
+            reports = self._memo.admit(self._mechanism, records.users, self._stream.seeds(records), reports)
         yield reports_to_batch(reports, self._schema)

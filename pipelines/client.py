@@ -18,7 +18,7 @@ from ..transforms.collection import Collection
 from ..transforms.inputs import Columns, FileSlice, RecordInputs, inspect_records, slices
 from ..transforms.prepare import Preparer
 from ..transforms.records import ReadRecords
-from ..transforms.rows_read import ROWS_READ
+from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary
 from .running import Engine
 
@@ -92,7 +92,7 @@ def read_records(
     rejects: str | None = None,
 ) -> tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Summary]]:
     """Apply the client side's entrance to a pipeline: canonical records, and summaries."""
-    ROWS_READ.begin(inputs.total_rows)
+    WATCHED_ROWS.begin(inputs.total_rows)
     preparer = Preparer(
         collection.definition,
         secret.users(),

@@ -22,7 +22,7 @@ from ..transforms.estimate import EstimateCounts, GatherCounts
 from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import ReadReports, ReportInputs, inspect_reports
-from ..transforms.rows_read import ROWS_READ
+from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary, WriteSummary, read_summary
 from .output import OutputFolder
 from .results import finish_files, manifest_of, reports_counted, require_every_key
@@ -151,7 +151,7 @@ def _counts(
 ) -> tuple[beam.PCollection[tuple[CountBlock, Counts]], list[beam.PCollection[Summary]]]:
     if isinstance(inputs, ReportInputs):
         slices = pipeline | "Files" >> beam.Create(inputs.slices, reshuffle=False) | beam.Reshuffle()
-        ROWS_READ.begin(inputs.rows)
+        WATCHED_ROWS.begin(inputs.rows)
         reports = slices | "Reports" >> ReadReports(collection)
         blocks, counted = reports | "Count" >> CountReports(collection)
         return blocks, [counted]

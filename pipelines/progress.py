@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..transforms.rows_read import ROWS_READ, RowsRead
+from ..transforms.rows_read import WATCHED_ROWS, RowsRead
 
 __all__ = ["RunProgress"]
 
@@ -37,7 +37,7 @@ class RunProgress:
         console: Console,
         *,
         quiet: bool = False,
-        rows: RowsRead = ROWS_READ,
+        rows: RowsRead = WATCHED_ROWS,
         clock: Callable[[], float] = time.monotonic,
         patience: float = _PATIENCE,
     ) -> None:

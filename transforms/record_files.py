@@ -19,7 +19,7 @@ from ..schemas.records import Columns
 from .avro_columns import arrow_schema, to_column
 from .input_files import open_bytes, open_parquet
 from .inputs import FileSlice
-from .rows_read import ROWS_READ
+from .rows_read import WATCHED_ROWS
 
 __all__ = ["RawBatch", "raw_batch", "read_slice"]
 
@@ -87,7 +87,7 @@ def read_slice(part: FileSlice, columns: Columns, *, batch_rows: int = BATCH_ROW
     """
     read = {"parquet": _read_parquet, "avro": _read_avro, "csv": _read_csv}[part.format]
     for batch in read(part, columns, batch_rows):
-        ROWS_READ.add(batch.n)
+        WATCHED_ROWS.add(batch.n)
         yield batch
 
 

@@ -24,7 +24,7 @@ from ..errors import InputError, RunError
 from ..schemas.reports import FileHeader, report_schema
 from .batches import layout_tuples
 from .collection import Collection
-from .rows_read import ROWS_READ
+from .rows_read import WATCHED_ROWS
 from .summary import Summary, WrittenFile
 from .table_files import TableWriter
 
@@ -228,7 +228,7 @@ class _Read(beam.DoFn):
         read = self._parquet if element.format == "parquet" else self._avro
         try:
             for batch in read(element):
-                ROWS_READ.add(batch.num_rows)
+                WATCHED_ROWS.add(batch.num_rows)
                 yield batch
         except (pa.ArrowException, OSError, EOFError, ValueError) as error:
             raise RunError(

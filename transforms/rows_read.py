@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-__all__ = ["ROWS_READ", "RowsRead"]
+__all__ = ["WATCHED_ROWS", "RowsRead"]
 
 
 class RowsRead:
@@ -41,4 +41,4 @@ class RowsRead:
 
 
 #: The counter of this process.
-ROWS_READ: Final = RowsRead()
+WATCHED_ROWS: Final = RowsRead()

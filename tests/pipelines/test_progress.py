@@ -6,7 +6,7 @@ import time
 
 import pytest
 from ldp_beam.pipelines.progress import RunProgress
-from ldp_beam.transforms.rows_read import ROWS_READ, RowsRead
+from ldp_beam.transforms.rows_read import WATCHED_ROWS, RowsRead
 from rich.console import Console
 
 
@@ -80,7 +80,7 @@ def test_a_run_counts_the_rows_that_it_reads(define, nested, people, run, tmp_pa
     records = nested(people(500), row_group_size=100)
     code, out, err = run("collect", "--collection", define(), "--input", records, "--output", tmp_path / "out")
     assert (code, out) == (0, "")
-    assert ROWS_READ.state == (500, 500)
+    assert WATCHED_ROWS.state == (500, 500)
     assert "500 rows in" in err
     code, out, err = run("evaluate", "--estimates", tmp_path / "out", "--records", records, "--json")
     assert code == 0
@@ -100,5 +100,5 @@ def test_reports_are_counted_too(define, nested, people, run, tmp_path):
         tmp_path / "out",
     )
     assert code == 0
-    assert ROWS_READ.state == (300, 300)
+    assert WATCHED_ROWS.state == (300, 300)
     assert "300 rows in" in err

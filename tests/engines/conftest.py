@@ -1,0 +1,141 @@
+"""Engines for tests: started once a session, inputs that are the same for all of them."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from ldp_beam.engines import FlinkCluster, SparkCluster, WorkerPool, is_resolved
+from ldp_beam.pipelines.running import engine_session
+
+NEEDS = {"prism": ("go",), "flink": ("java", "mvn"), "spark": ("java", "mvn")}
+FAULTS = Path(__file__).parent / "faults"
+
+
+def require_engine(name):
+    """Skip a test where an engine cannot run; under CI that is a failure."""
+    fetchers = NEEDS[name]
+    needed = tuple(tool for tool in fetchers if tool == "java") if is_resolved(name) else fetchers
+    missing = [tool for tool in needed if shutil.which(tool) is None]
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(f"{name} cannot be tested: {', '.join(missing)} absent")
+    if missing:
+        pytest.skip(f"{name} needs {', '.join(missing)}, absent here")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_engines():
+    """Let the tests of a session share each engine that they start."""
+    with engine_session():
+        yield
+
+
+@pytest.fixture
+def engine(request):
+    """The name of an engine that can run here (parametrised indirectly)."""
+    if request.param != "direct":
+        require_engine(request.param)
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def worker_pool(tmp_path_factory):
+    """A pool of Python workers in which tests can plant a fault: see `faults/sitecustomize.py`."""
+    folder = tmp_path_factory.mktemp("pool")
+    plan = folder / "plan"
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "LDP_BEAM_TEST_FAULT")}
+    os.environ |= {"PYTHONPATH": str(FAULTS), "LDP_BEAM_TEST_FAULT": str(plan)}
+    try:
+        pool = WorkerPool(folder)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    pool.plan = plan
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture(scope="session")
+def flink_cluster(tmp_path_factory):
+    """A standalone Flink: one JobManager, two TaskManagers with two slots each."""
+    require_engine("flink")
+    with FlinkCluster(tmp_path_factory.mktemp("flink-cluster"), task_managers=2, slots=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory):
+    """A standalone Spark: a master and a worker with two cores."""
+    require_engine("spark")
+    with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), workers=1, cores=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster_arguments(request, worker_pool):
+    """Return a function that gives Beam's own options for a cluster of ours and its external workers."""
+
+    def make(name):
+        cluster = request.getfixturevalue(f"{name}_cluster")
+        master = {
+            "flink": ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"],
+            "spark": ["--runner=SparkRunner", f"--spark_master_url={cluster.master}"],
+        }[name]
+        return [*master, "--environment_type=EXTERNAL", f"--environment_config={worker_pool.address}"]
+
+    return make
+
+
+# -- inputs -----------------------------------------------------------------------------------------------
+
+USERS = 20_000
+KEYS = [f"k{i}" for i in range(12)]
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory):
+    """A folder with the same people as nested Parquet and as pairs, and a definition."""
+    folder = tmp_path_factory.mktemp("inputs")
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(0, 4, USERS)
+    users = np.array([f"user-{i}" for i in range(USERS)])
+    keys = np.concatenate([rng.choice(KEYS, size, replace=False) for size in sizes])
+    values = rng.uniform(-1, 1, len(keys))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    items = pa.StructArray.from_arrays([pa.array(keys), pa.array(values)], ["key", "value"])
+    nested = pa.table({"user_id": users, "items": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)})
+    pq.write_table(nested, folder / "nested.parquet", row_group_size=1000)
+    nobody = sizes == 0
+    pairs = pa.table(
+        {
+            "user_id": np.concatenate([np.repeat(users, sizes), users[nobody]]),
+            "key": pa.array([*keys, *[None] * int(nobody.sum())]),
+            "value": pa.array([*values, *[None] * int(nobody.sum())]),
+        }
+    )
+    order = rng.permutation(pairs.num_rows)
+    pq.write_table(pairs.take(order), folder / "pairs.parquet", row_group_size=3000)
+    listed = ", ".join(f'"{key}"' for key in KEYS)
+    (folder / "collection.toml").write_text(
+        f'name = "engines"\nmechanism = "pckv-ue"\nepsilon = 2\npadding = 2\n[keys]\nlist = [{listed}]\n'
+        "[values]\nrange = [-1, 1]\n"
+    )
+    return folder
+
+
+def counts_digest(folder):
+    """A digest of the counts of a result, cell by cell."""
+    table = pq.read_table(Path(folder) / "counts.parquet")
+    return hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
+
+
+@pytest.fixture
+def digest():
+    return counts_digest

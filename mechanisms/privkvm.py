@@ -27,7 +27,7 @@ from .privkv_drawn import check_keys
 from .privkv_estimation import RoundCounts, clipped_frequency, publish, published_mean
 from .privkv_law import KeyLaw, as_decimal, split_law
 from .probability import EXACT, parse_epsilon
-from .rounds import MultiRound, Round, State, budget_text
+from .rounds import MultiRound, Round, State
 
 __all__ = ["PrivKVM", "PrivKVMHarmony", "PrivKVMMeanEst", "PrivKVMPlus"]
 
@@ -79,7 +79,7 @@ class _InRounds(MultiRound):
         if not 1 <= number <= self.rounds_max:
             raise ParameterError(f"{self.name} has no round {number}: there are rounds 1 to {self.rounds_max}.")
         return Round(
-            epsilon=Decimal(budget_text(sum(self.budgets(number), Fraction(0)))),
+            epsilon=self.charge(number),
             keys=self.keys,
             number=number,
             answer=self._law(number),

@@ -33,13 +33,20 @@ __all__ = ["DrawnFeedback", "MultiRound", "Round", "State", "budget_text"]
 _WORD: Final = np.dtype("<u8")
 #: Words of feedback that are drawn together.
 _WORDS: Final = 1 << 22
-_UP: Final = Context(prec=28, rounding=ROUND_CEILING)
+_UP: Final = Context(prec=60, rounding=ROUND_CEILING)
+#: Budgets that are no finite decimals are rounded up to so many digits behind the point.
+_DIGITS: Final = Decimal("1e-24")
+
+
+def _rounded_up(budget: Fraction) -> Decimal:
+    exact = _UP.divide(Decimal(budget.numerator), Decimal(budget.denominator))
+    return exact.quantize(_DIGITS, context=_UP)
 
 
 def budget_text(budget: Fraction) -> str:
-    """Return a budget as plain decimal text, rounded up to 28 digits where it is no finite decimal."""
-    text = format(_UP.divide(Decimal(budget.numerator), Decimal(budget.denominator)), "f")
-    return (text.rstrip("0").rstrip(".") if "." in text else text) or "0"
+    """Return a budget as plain decimal text, rounded up to 24 digits where it is no finite decimal."""
+    text = format(_rounded_up(budget), "f")
+    return text.rstrip("0").rstrip(".")
 
 
 class DrawnFeedback:
@@ -169,7 +176,7 @@ class Round(DrawnKey):
     """One round of a mechanism that asks in rounds: a mechanism for its clients and for the server's counts.
 
     Attributes:
-        epsilon: budget of the round, rounded up.
+        epsilon: what the round adds to what a user has spent; see `MultiRound.charge`.
         keys: size of the domain.
         number: number of the round, from 1.
         answer: thresholds.
@@ -273,6 +280,14 @@ class MultiRound(Mechanism):
     def spent(self, rounds: int) -> Fraction:
         """Budget that a user has spent who answered the first `rounds` rounds."""
         return sum((sum(self.budgets(number), Fraction(0)) for number in range(1, rounds + 1)), Fraction(0))
+
+    def charge(self, number: int) -> Decimal:
+        """What a round adds to what a user has spent, as a decimal.
+
+        Sums over rounds are rounded up, not the rounds themselves, so that all rounds together charge no more than
+        `epsilon`, and any first ones no less than they spend.
+        """
+        return _rounded_up(self.spent(number)) - _rounded_up(self.spent(number - 1))
 
     def unspent(self, state: State) -> Fraction:
         """Budget that is left: for good where the rounds have ended, else for the rounds to come."""

@@ -24,6 +24,7 @@ from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import ReadReports, ReportInputs, inspect_reports
 from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary, WriteSummary, read_summary
+from .aggregate_rounds import aggregate_round, open_round
 from .output import OutputFolder
 from .results import finish_files, manifest_of, reports_counted, require_every_key
 from .running import Clock, Engine, engine_pipeline
@@ -50,6 +51,9 @@ def aggregate(
     format_: str = "parquet",
     engine: Engine | None = None,
     overwrite: bool = False,
+    round_: int | None = None,
+    state_folder: str | Path | None = None,
+    server_secret: str | Path | None = None,
 ) -> Manifest:
     """Count reports (or add stored counts), estimate every key, publish.
 
@@ -60,11 +64,27 @@ def aggregate(
         format_: format of the estimates.
         engine: where to run.
         overwrite: replace an earlier result.
+        round_: collections in rounds: the open round, whose reports these are; see `aggregate_rounds`.
+        state_folder: collections in rounds: the folder that the rounds share.
+        server_secret: collections in rounds: file of the server's secret.
 
     Raises:
         InputError: A file was made under another definition or is no report or counts file.
         RunError: The run failed; nothing was published.
     """
+    which = open_round(collection, round_, state_folder)
+    if which is not None:
+        return aggregate_round(
+            collection,
+            patterns,
+            output,
+            round_=which.number,
+            state_folder=which.folder,
+            server_secret=server_secret,
+            format_=format_,
+            engine=engine,
+            overwrite=overwrite,
+        )
     clock, engine = Clock(), engine or Engine()
     inputs = _inspect(expand(patterns), collection)
     period = inputs.periods[0] if len(inputs.periods) == 1 else ""

@@ -26,9 +26,10 @@ from ..transforms.collection import Collection
 from ..transforms.table_files import FORMATS
 from .aggregate import aggregate as run_aggregate
 from .beam_options import parse_beam_options
-from .cli_audit import audit as audit_command
+from .cli_audit import audit
 from .cli_compare import compare
 from .cli_engine import doctor, engine
+from .cli_ledger import ledger, ledger_arguments, ledger_options
 from .cli_report import report
 from .client import RecordSource
 from .collect import ClientRun
@@ -36,7 +37,7 @@ from .collect import collect as run_collect
 from .collect import perturb as run_perturb
 from .evaluate import as_rows
 from .evaluate import evaluate as run_evaluate
-from .randomness_options import choose_secret, new_secret_file
+from .randomness_options import choose_secret, new_secret_file, read_secret_file
 from .running import Engine, engine_session
 from .show import Screen
 from .simulate import simulate as run_simulate
@@ -45,7 +46,7 @@ __all__ = ["main"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LATER_VERBS = ("ledger", "plan", "stream")
+_LATER_VERBS = ("plan", "stream")
 _BEAM_ARGUMENTS = "ldp_beam.beam_arguments"
 
 
@@ -141,6 +142,7 @@ _engine = _options(
 _columns = _options(
     click.option("--user-column", default="user_id", show_default=True, help="Column of user ids."),
     click.option("--key-column", default="key", show_default=True, help="Column or item field of keys."),
+    click.option("--tag-column", default="tag", show_default=True, help="Column or item field of tags (pum)."),
     click.option("--value-column", default="value", show_default=True, help="Column or item field of values."),
     click.option("--items-column", default="items", show_default=True, help="Column of lists (nested layout)."),
     click.option(
@@ -152,7 +154,18 @@ _secret = _options(
     click.option("--period", metavar="TEXT", help="Name of this period; another one gives fresh reports."),
     click.option("--seed", type=int, help="Derive the secret from a number: for tests, NOT PRIVATE."),
 )
+_sensitive_table = click.option(
+    "--sensitive-table", metavar="FILE", help="user_id, key, tag: what is sensitive to whom (pum)."
+)
+_server_secret = click.option(
+    "--server-secret-file", metavar="FILE", help="Secret of the server's draws between rounds (privkvm)."
+)
+_round = _options(
+    click.option("--round", "round_", type=int, metavar="R", help="The open round (privkvm)."),
+    click.option("--state", metavar="DIR", help="Folder that all rounds share (privkvm)."),
+)
 _records = _options(
+    _sensitive_table,
     click.option("--strict", is_flag=True, help="Refuse a file at its first invalid pair."),
     click.option("--merge-users", is_flag=True, help="Merge several nested rows of one user."),
     click.option("--rejects", metavar="DIR", help="Keep rejected rows there (raw data)."),
@@ -176,12 +189,14 @@ _records = _options(
 @_output
 @click.option("--format", "format_", default="parquet", show_default=True, metavar="|".join(FORMATS))
 @click.option("--keep-reports", metavar="DIR", help="Keep the reports there.")
+@_server_secret
+@click.option("--state", metavar="DIR", help="Keep the state there between rounds, to go on if stopped (privkvm).")
 @_secret
 @_records
 @_columns
 @_engine
 @_overwrite
-@_later("--ledger")
+@ledger_options
 @_json
 @_traceback
 @click.pass_context
@@ -197,9 +212,16 @@ def collect(ctx: click.Context, /, **options: Any) -> None:
     screen = Screen(quiet=options["as_json"])
     run = _client_run(ctx, options, screen)
     _require_format(options["format_"], FORMATS)
-    manifest = run_collect(
-        run, options["output"], format_=options["format_"], keep_reports=options["keep_reports"]
-    ).as_json()
+    server_secret = options["server_secret_file"]
+    with screen.progress():
+        manifest = run_collect(
+            run,
+            options["output"],
+            format_=options["format_"],
+            keep_reports=options["keep_reports"],
+            server=None if server_secret is None else read_secret_file(Path(server_secret)),
+            state_folder=options["state"],
+        ).as_json()
     if options["as_json"]:
         _print_json(manifest)
     screen.result(Path(options["output"]), manifest)
@@ -215,7 +237,8 @@ def collect(ctx: click.Context, /, **options: Any) -> None:
 @_columns
 @_engine
 @_overwrite
-@_later("--ledger", "--round", "--state")
+@ledger_options
+@_round
 @_json
 @_traceback
 @click.pass_context
@@ -230,7 +253,14 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
     """
     screen = Screen(quiet=options["as_json"])
     run = _client_run(ctx, options, screen)
-    manifest = run_perturb(run, options["output"], format_=options["format_"]).as_json()
+    with screen.progress():
+        manifest = run_perturb(
+            run,
+            options["output"],
+            format_=options["format_"],
+            round_=options["round_"],
+            state_folder=options["state"],
+        ).as_json()
     if options["as_json"]:
         _print_json(manifest)
     screen.reports(Path(options["output"]), manifest)
@@ -243,7 +273,9 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
 @click.option("--format", "format_", default="parquet", show_default=True, metavar="|".join(FORMATS))
 @_engine
 @_overwrite
-@_later("--counts-store", "--since", "--until", "--round", "--state")
+@_later("--counts-store", "--since", "--until")
+@_round
+@_server_secret
 @_json
 @_traceback
 @click.pass_context
@@ -257,14 +289,18 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
     screen = Screen(quiet=options["as_json"])
     engine = _engine_of(ctx, options)
     _require_format(options["format_"], FORMATS)
-    manifest = run_aggregate(
-        Collection.load(options["definition"]),
-        options["patterns"],
-        options["output"],
-        format_=options["format_"],
-        engine=engine,
-        overwrite=options["overwrite"],
-    ).as_json()
+    with screen.progress():
+        manifest = run_aggregate(
+            Collection.load(options["definition"]),
+            options["patterns"],
+            options["output"],
+            format_=options["format_"],
+            engine=engine,
+            overwrite=options["overwrite"],
+            round_=options["round_"],
+            state_folder=options["state"],
+            server_secret=options["server_secret_file"],
+        ).as_json()
     for warning in manifest["warnings"]:
         screen.warn(warning)
     if options["as_json"]:
@@ -328,6 +364,7 @@ def simulate(**options: Any) -> None:
 @click.option("--truth", metavar="FILE", help="Or a file with key, frequency, mean.")
 @click.option("--top", type=click.IntRange(1), metavar="K", help="Only the K most frequent keys.")
 @click.option("--merge-users", is_flag=True, help="Merge several nested rows of one user.")
+@_sensitive_table
 @_columns
 @_engine
 @_json
@@ -340,19 +377,23 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
     Example:
       ldp-beam evaluate --estimates result --records records.parquet
     """
-    engine = _engine_of(ctx, options)
+    engine, screen = _engine_of(ctx, options), Screen(quiet=options["as_json"])
     source = None
     if options["patterns"]:
         source = RecordSource(
-            patterns=options["patterns"], columns=_columns_of(options), merge_users=options["merge_users"]
+            patterns=options["patterns"],
+            columns=_columns_of(options),
+            merge_users=options["merge_users"],
+            sensitive_table=options["sensitive_table"],
         )
-    evaluation = run_evaluate(
-        options["estimates"], records=source, truth=options["truth"], top=options["top"], engine=engine
-    )
+    with screen.progress():
+        evaluation = run_evaluate(
+            options["estimates"], records=source, truth=options["truth"], top=options["top"], engine=engine
+        )
     if options["as_json"]:
         _print_json({"figures": evaluation.figures, "keys": as_rows(evaluation)})
     else:
-        Screen().evaluation(evaluation)
+        screen.evaluation(evaluation)
 
 
 @cli.command()
@@ -415,9 +456,8 @@ cli.add_command(report)
 cli.add_command(compare)
 cli.add_command(engine)
 cli.add_command(doctor)
-
-
-cli.add_command(audit_command)
+cli.add_command(audit)
+cli.add_command(ledger)
 
 
 # -- from options to arguments ----------------------------------------------------------------------------
@@ -441,17 +481,19 @@ def _client_run(ctx: click.Context, options: dict[str, Any], screen: Screen) -> 
             strict=options["strict"],
             merge_users=options["merge_users"],
             max_rejects=options["max_rejects"],
+            sensitive_table=options["sensitive_table"],
         ),
         secret=secret_,
         randomness=randomness,
         engine=engine,
         rejects=options["rejects"],
         overwrite=options["overwrite"],
+        **ledger_arguments(options, collection, randomness),
     )
 
 
 def _columns_of(options: dict[str, Any]) -> Columns:
-    names = ("user", "key", "value", "items", "time")
+    names = ("user", "key", "tag", "value", "items", "time")
     return Columns(**{name: options[f"{name}_column"] for name in names})
 
 

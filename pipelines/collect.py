@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError
-from ..mechanisms import Secret
+from ..mechanisms import MultiRound, Secret
 from ..schemas.manifest import Manifest, Randomness
 from ..transforms.collection import Collection
 from ..transforms.count import CountReports
 from ..transforms.estimate import EstimateCounts, GatherCounts
+from ..transforms.memo import Memo
 from ..transforms.perturb import PerturbRecords
 from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import REPORT_FORMATS, WriteReports
 from ..transforms.summary import WriteSummary, read_summary
+from .aggregate_rounds import open_round
+from .charging import charging
 from .client import RecordSource, check_records, read_records, spill_folder
-from .output import OutputFolder
+from .ledger import EVERYBODY
+from .output import OutputFolder, distinct_folders, optional_folder, publish
 from .results import describe, finish_files, reports_counted, require_every_key
 from .running import Clock, Engine, engine_pipeline
 
@@ -38,6 +42,9 @@ class ClientRun:
         engine: where to run.
         rejects: folder for rejected rows (raw data), or None.
         overwrite: replace earlier results.
+        ledger: file that the epsilon is charged to, or None.
+        population: whom the reports are about, in the ledger.
+        memo: memoised collection, or None.
     """
 
     collection: Collection
@@ -47,10 +54,19 @@ class ClientRun:
     engine: Engine = field(default_factory=Engine)
     rejects: str | None = None
     overwrite: bool = False
+    ledger: str | None = None
+    population: str = EVERYBODY
+    memo: Memo | None = None
 
 
 def collect(
-    run: ClientRun, output: str | Path, *, format_: str = "parquet", keep_reports: str | Path | None = None
+    run: ClientRun,
+    output: str | Path,
+    *,
+    format_: str = "parquet",
+    keep_reports: str | Path | None = None,
+    server: Secret | None = None,
+    state_folder: str | Path | None = None,
 ) -> Manifest:
     """Collect: perturb every user's record, count the reports, estimate every key, publish.
 
@@ -63,6 +79,8 @@ def collect(
         output: folder for estimates, counts and manifest.
         format_: format of the estimates.
         keep_reports: folder for the reports, or None not to keep them.
+        server: collections in rounds: the secret from which the server draws; see `rounds.collect_rounds`.
+        state_folder: collections in rounds: where the state is kept between rounds.
 
     Returns:
         The manifest, also written into `output`.
@@ -71,21 +89,28 @@ def collect(
         InputError: Something given is wrong; found before anything runs.
         RunError: The run failed; nothing was published.
     """
+    if isinstance(run.collection.mechanism, MultiRound) or server is not None or state_folder is not None:
+        from .rounds import collect_rounds  # which builds on this module
+
+        return collect_rounds(
+            run, output, format_=format_, keep_reports=keep_reports, server=server, state_folder=state_folder
+        )
     clock, collection = Clock(), run.collection
     inputs = run.source.inspect(collection)
     private, period = run.randomness.private, run.randomness.period
     with ExitStack() as stack:
         result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
-        reports_to = _optional(stack, keep_reports, run.overwrite, "--keep-reports")
-        rejects_to = _optional(stack, run.rejects, run.overwrite, "--rejects")
-        _distinct_folders(result, reports_to, rejects_to)
+        reports_to = optional_folder(stack, keep_reports, run.overwrite, "--keep-reports")
+        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
+        distinct_folders(result, reports_to, rejects_to)
         spill = stack.enter_context(spill_folder(run.engine))
         staging = result.staging
+        charge = stack.enter_context(charging(run))
         with engine_pipeline(run.engine, writes_to=result.staging) as p:
             records, read = read_records(
                 p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )  # record batches of canonical records; summaries
-            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period)
+            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period, memo=run.memo)
             # ---- the boundary: from here on there are no records, only reports ----
             blocks, counted = reports | "Count" >> CountReports(collection)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
@@ -101,17 +126,26 @@ def collect(
             if reports_to is not None:
                 keep = WriteReports(collection, str(reports_to.staging), period=period, private=private)
                 summaries.append(reports | "WriteReports" >> keep)
+            summaries += charge.digests(reports)
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
         summary = read_summary(str(staging / _SUMMARY))
         check_records(summary, run.source, inputs, reports=reports_counted(summary)["counted"])
+        spent = charge.settle(summary, reports_counted(summary)["counted"])
         files = finish_files(summary, result, reports_to, rejects_to)
         require_every_key(files, len(collection.definition.keys))
-        manifest = describe("collect", run, summary, clock, files)
-        _publish(manifest, result, reports_to, rejects_to)
+        manifest = describe("collect", run, summary, clock, files, epsilon=spent)
+        publish(manifest, result, reports_to, rejects_to)
     return manifest
 
 
-def perturb(run: ClientRun, output: str | Path, *, format_: str = "parquet") -> Manifest:
+def perturb(
+    run: ClientRun,
+    output: str | Path,
+    *,
+    format_: str = "parquet",
+    round_: int | None = None,
+    state_folder: str | Path | None = None,
+) -> Manifest:
     """The client half of `collect`: records → report files, one report a user.
 
     Privacy:
@@ -122,6 +156,8 @@ def perturb(run: ClientRun, output: str | Path, *, format_: str = "parquet") -> 
         run: collection, records, secret, engine.
         output: folder for the reports and the manifest.
         format_: "parquet" or "avro".
+        round_: collections in rounds: the open round, which is answered.
+        state_folder: collections in rounds: the folder that the rounds share.
 
     Raises:
         InputError: Something given is wrong; found before anything runs.
@@ -129,51 +165,39 @@ def perturb(run: ClientRun, output: str | Path, *, format_: str = "parquet") -> 
     """
     if format_ not in REPORT_FORMATS:
         raise InputError(f"--format {format_}: reports exist as {' and '.join(REPORT_FORMATS)} only.")
+    which = open_round(run.collection, round_, state_folder)
+    if which is not None:
+        from .rounds import perturb_round  # which builds on this module
+
+        return perturb_round(run, output, round_=which.number, state_folder=which.folder, format_=format_)
     clock, collection = Clock(), run.collection
     inputs = run.source.inspect(collection)
     private, period = run.randomness.private, run.randomness.period
     with ExitStack() as stack:
         result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
-        rejects_to = _optional(stack, run.rejects, run.overwrite, "--rejects")
-        _distinct_folders(result, rejects_to)
+        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
+        distinct_folders(result, rejects_to)
         spill = stack.enter_context(spill_folder(run.engine))
+        charge = stack.enter_context(charging(run))
         with engine_pipeline(run.engine, writes_to=result.staging) as p:
             records, read = read_records(
                 p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )
-            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period)
+            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period, memo=run.memo)
             written = reports | "WriteReports" >> WriteReports(
                 collection, str(result.staging), format_, period=period, private=private
             )
-            (read, written) | "Summary" >> WriteSummary(str(result.staging / _SUMMARY))
+            (read, written, *charge.digests(reports)) | "Summary" >> WriteSummary(str(result.staging / _SUMMARY))
         summary = read_summary(str(result.staging / _SUMMARY))
         sent = sum(rows for kind, _, rows in summary["files"] if kind == "reports")
         check_records(summary, run.source, inputs, reports=sent)
-        manifest = describe("perturb", run, summary, clock, finish_files(summary, result, result, rejects_to))
-        _publish(manifest, result, rejects_to)
+        spent = charge.settle(summary, sent)
+        manifest = describe(
+            "perturb", run, summary, clock, finish_files(summary, result, result, rejects_to), epsilon=spent
+        )
+        publish(manifest, result, rejects_to)
     return manifest
-
-
-def _optional(stack: ExitStack, path: str | Path | None, overwrite: bool, option: str) -> OutputFolder | None:
-    if path is None:
-        return None
-    return stack.enter_context(OutputFolder(path, overwrite=overwrite, option=option))
 
 
 def _path(folder: OutputFolder | None) -> str | None:
     return None if folder is None else str(folder.staging)
-
-
-def _distinct_folders(*folders: OutputFolder | None) -> None:
-    paths = [folder.path.absolute() for folder in folders if folder is not None]
-    for i, path in enumerate(paths):
-        for other in paths[i + 1 :]:
-            if path == other or path in other.parents or other in path.parents:
-                raise InputError(f"{path} and {other}: outputs need folders of their own, not one inside another.")
-
-
-def _publish(manifest: Manifest, *folders: OutputFolder | None) -> None:
-    present = [folder for folder in folders if folder is not None]
-    manifest.write(present[0].staging)
-    for folder in reversed(present):  # the result with its manifest comes last: where it stands, all stands
-        folder.publish()

@@ -32,6 +32,7 @@ from ..transforms.report_files import WriteReports
 from ..transforms.round_folder import FeedbackFile, RoundFolder, read_answers
 from ..transforms.summary import WriteSummary, read_summary
 from .aggregate_rounds import feedback_for, protocol_of, read_round, rounds_epsilon, write_state
+from .charging import Charge, charging
 from .client import check_records, read_records, spill_folder
 from .output import OutputFolder, distinct_folders, optional_folder, publish
 from .results import describe, finish_files, reports_counted
@@ -82,6 +83,7 @@ def collect_rounds(
         RunError: The run failed; nothing was published.
     """
     clock, protocol = Clock(), protocol_of(run.collection)
+    _refuse_memo(run)
     inputs = run.source.inspect(run.collection)
     private, period = run.randomness.private, run.randomness.period
     kept = None if state_folder is None else _resume(run, state_folder, protocol)
@@ -91,9 +93,10 @@ def collect_rounds(
         folders = _open_folders(stack, run, output, keep_reports)
         reports: list[dict[str, Any]] = []
         summary: dict[str, Any] = {"tally": {}, "files": []}
+        charged: dict[str, Any] = {}
         while not state.done:
             feedback = feedback_for(run.collection, protocol, state, server or run.secret, period)
-            counts, summary = _ask(run, inputs, protocol, state, feedback, folders)
+            counts, summary, charged = _ask(run, inputs, protocol, state, feedback, folders)
             reports += _settle_reports(summary, folders.reports, state.round)
             _same_users(state, counts)
             state = protocol.advance(state, counts)
@@ -103,7 +106,7 @@ def collect_rounds(
         files = write_state(
             run.collection, state, folders.result.staging, format_=format_, private=private, period=period
         )
-        epsilon = rounds_epsilon(protocol, state, spends=True)
+        epsilon = charged | rounds_epsilon(protocol, state, spends=True)
         manifest = describe("collect", run, summary, clock, [*files, *reports], epsilon=epsilon)
         manifest = replace(manifest, reports={"counted": sum(c.n for c in state.counts), "malformed": 0})
         publish(manifest, folders.result, folders.reports, folders.rejects)
@@ -123,6 +126,14 @@ def _resume(run: ClientRun, folder: str | Path, protocol: MultiRound) -> RoundFo
     return kept
 
 
+def _refuse_memo(run: ClientRun) -> None:
+    if run.memo is not None:
+        raise InputError(
+            "A collection in rounds cannot be memoised: what a client answers depends on the signs fed back, which "
+            "differ from period to period. Leave the memo out."
+        )
+
+
 def _open_folders(stack: ExitStack, run: ClientRun, output: str | Path, keep_reports: str | Path | None) -> _Folders:
     result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
     reports = optional_folder(stack, keep_reports, run.overwrite, "--keep-reports")
@@ -138,30 +149,35 @@ def _ask(
     state: State,
     feedback: Feedback | None,
     folders: _Folders,
-) -> tuple[Counts, dict[str, Any]]:
-    """Run the job of one round: records → reports → counts."""
+) -> tuple[Counts, dict[str, Any], dict[str, Any]]:
+    """Run the job of one round, records → reports → counts; with its summary and what the ledger charged."""
     asked = protocol.for_round(state)
     one, answering = run.collection.for_round(asked), run.collection.for_round(asked.answering(feedback))
     private, period, staging = run.randomness.private, run.randomness.period, folders.result.staging
     counts_file, summary_file = staging / ".round.parquet", staging / ".summary.json"
     rejects = str(folders.rejects.staging) if folders.rejects is not None and state.round == 1 else None
-    with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=staging) as p:
-        records, read = read_records(p, run.collection, run.source, inputs, run.secret, spill=spill, rejects=rejects)
-        reports = records | "Perturb" >> PerturbRecords(answering, run.secret, period=period)
-        # ---- the boundary: from here on there are no records, only reports ----
-        blocks, counted = reports | "Count" >> CountReports(one)  # ((round, group, block), Counts)
-        counts = blocks | "Gather" >> GatherCounts(one)  # ((round, group), Counts)
-        summaries = [read, counted, counts | "WriteCounts" >> WriteCounts(one, str(counts_file))]
-        if folders.reports is not None:
-            keep = WriteReports(one, str(folders.reports.staging), period=period, private=private)
-            summaries.append(reports | "WriteReports" >> keep)
-        tuple(summaries) | "Summary" >> WriteSummary(str(summary_file))
-    summary = read_summary(str(summary_file))
-    check_records(summary, run.source, inputs, reports=reports_counted(summary)["counted"])
+    with charging(replace(run, collection=one)) as charge:
+        with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=staging) as p:
+            records, read = read_records(
+                p, run.collection, run.source, inputs, run.secret, spill=spill, rejects=rejects
+            )  # record batches of canonical records; summaries
+            reports = records | "Perturb" >> PerturbRecords(answering, run.secret, period=period)
+            # ---- the boundary: from here on there are no records, only reports ----
+            blocks, counted = reports | "Count" >> CountReports(one)  # ((round, group, block), Counts)
+            counts = blocks | "Gather" >> GatherCounts(one)  # ((round, group), Counts)
+            summaries = [read, counted, counts | "WriteCounts" >> WriteCounts(one, str(counts_file))]
+            if folders.reports is not None:
+                keep = WriteReports(one, str(folders.reports.staging), period=period, private=private)
+                summaries.append(reports | "WriteReports" >> keep)
+            (*summaries, *charge.digests(reports)) | "Summary" >> WriteSummary(str(summary_file))
+        summary = read_summary(str(summary_file))
+        sent = reports_counted(summary)["counted"]
+        check_records(summary, run.source, inputs, reports=sent)
+        charged = charge.settle(summary, sent) or {}
     found = read_round(str(counts_file), one)
     for file in (counts_file, summary_file):
         file.unlink()
-    return found, summary
+    return found, summary, charged
 
 
 def _settle_reports(summary: Mapping[str, Any], folder: OutputFolder | None, round_: int) -> list[dict[str, Any]]:
@@ -210,6 +226,7 @@ def perturb_round(
     clock, protocol = Clock(), protocol_of(run.collection)
     folder = RoundFolder(state_folder, run.collection)
     folder.require_open(round_, protocol)
+    _refuse_memo(run)
     _same_randomness(run, folder)
     one = _answering(run.collection, protocol, folder, round_)
     inputs = run.source.inspect(run.collection)
@@ -217,14 +234,16 @@ def perturb_round(
         result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
         rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
         distinct_folders(result, rejects_to)
-        summary = _answer(run, inputs, one, result, rejects_to, format_)
+        charge = stack.enter_context(charging(replace(run, collection=one)))
+        summary = _answer(run, inputs, one, result, rejects_to, format_, charge)
         sent = sum(rows for kind, _, rows in summary["files"] if kind == "reports")
         check_records(summary, run.source, inputs, reports=sent)
         users = _new_answers(summary, folder, round_)
+        charged = charge.settle(summary, sent) or {}
         summary["files"] = [file for file in summary["files"] if file[0] != "answers"]
         files = finish_files(summary, result, result, rejects_to)
-        budget = budget_text(sum(protocol.budgets(round_), Fraction(0)))
-        epsilon = {"round": round_, "round_exact": one.mechanism.exact_epsilon(), "spent_per_user": budget}
+        budget = budget_text(Fraction(one.mechanism.epsilon))
+        epsilon = {"spent_per_user": budget, **charged, "round": round_, "round_exact": one.mechanism.exact_epsilon()}
         manifest = describe("perturb", run, summary, clock, files, epsilon=epsilon)
         publish(manifest, result, rejects_to)
         folder.add_answers(round_, users)
@@ -261,6 +280,7 @@ def _answer(
     result: OutputFolder,
     rejects: OutputFolder | None,
     format_: str,
+    charge: Charge,
 ) -> dict[str, Any]:
     """Run the job: records → report files and files of digests, in the staging folder."""
     private, period, staging = run.randomness.private, run.randomness.period, result.staging
@@ -273,6 +293,7 @@ def _answer(
             read,
             records | "WriteAnswers" >> WriteAnswers(str(staging)),
             reports | "WriteReports" >> WriteReports(one, str(staging), format_, period=period, private=private),
+            *charge.digests(reports),
         )
         summaries | "Summary" >> WriteSummary(str(summary_file))
     return read_summary(str(summary_file))

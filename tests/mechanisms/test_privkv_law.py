@@ -149,11 +149,13 @@ def test_no_rounds_lose_more_than_declared(epsilon, initial):
         assert mechanism.exact_epsilon() <= mechanism.epsilon
         if abs(float(initial)) == 1:
             assert float(epsilon) - mechanism.exact_epsilon() < 1e-9
-        declared = sum(Fraction(mechanism.round(number).epsilon) for number in range(1, rounds + 1))
-        assert 0 <= declared - Fraction(mechanism.epsilon) < Fraction(1, 10**24)  # each is rounded up
+        charged = Fraction(0)
         for number in range(1, rounds + 1):
             one = mechanism.round(number)
             assert one.exact_epsilon() <= one.epsilon
+            charged += Fraction(one.epsilon)
+            assert 0 <= charged - mechanism.spent(number) < Fraction(1, 10**23)
+        assert charged == Fraction(mechanism.epsilon)
     plus = PrivKVMPlus(epsilon=epsilon, keys=5, initial=initial, max_rounds=6)
     assert plus.exact_epsilon() <= plus.epsilon
     assert plus.spent(6) == Fraction(Decimal(epsilon))

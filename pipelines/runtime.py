@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
@@ -101,10 +103,10 @@ def _started(engine: Engine) -> Iterator[Runtime]:
         return
     check_docker(target)
     if target.beam_runner:
-        with _staging():
+        with _staging(), _hang_ups_are_no_errors():
             yield Runtime(target, _beams_runner(target.beam_runner), tuple(_arguments(engine, target, "")))
         return
-    with _staging(), _endpoint(engine, target) as endpoint:
+    with _staging(), _hang_ups_are_no_errors(), _endpoint(engine, target) as endpoint:
         yield Runtime(target, PortableRunner(), tuple(_arguments(engine, target, endpoint)))
 
 
@@ -152,6 +154,23 @@ def _beams_runner(name: str) -> Any:
     from apache_beam.runners.runner import create_runner
 
     return create_runner(name)
+
+
+@contextlib.contextmanager
+def _hang_ups_are_no_errors() -> Iterator[None]:
+    """Say nothing when an engine ends the workers in this process: their threads then meet a closed channel."""
+    before = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        hung_up = isinstance(arguments.exc_value, grpc.RpcError)
+        if not hung_up:
+            before(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextlib.contextmanager

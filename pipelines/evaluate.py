@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..mechanisms import Secret
+from ..mechanisms.pum import PUM
 from ..schemas.collection import Definition
 from ..schemas.keys import KeyDomain
 from ..schemas.manifest import read_manifest
@@ -26,6 +27,7 @@ from ..transforms.collection import Collection
 from ..transforms.summary import WriteSummary, read_summary
 from ..transforms.truth import CountTruth, Truth
 from .client import RecordSource, check_records, read_records, spill_folder
+from .personalised_bound import bound_figures
 from .running import Engine, engine_pipeline
 
 __all__ = ["Evaluation", "evaluate", "read_estimates"]
@@ -71,12 +73,16 @@ def evaluate(
     if top is not None and top < 1:
         raise InputError(f"--top {top}: it must be at least 1.")
     estimates = read_estimates(Path(folder))
+    more: dict[str, float | int | None] = {}
     if records is not None:
         collection = _collection_of(Path(folder), estimates)
         frequency, mean = _true_figures(collection, records, engine or Engine(), Path(folder))
+        if isinstance(collection.mechanism, PUM):
+            more = bound_figures(collection, collection.mechanism, records, Path(folder), engine or Engine())
     else:
         frequency, mean = _read_truth(Path(str(truth)), estimates["key"])
-    return _compare(estimates, frequency, mean, top)
+    compared = _compare(estimates, frequency, mean, top)
+    return replace(compared, figures=compared.figures | more)
 
 
 # -- reading what is compared -----------------------------------------------------------------------------

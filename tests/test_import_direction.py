@@ -47,6 +47,7 @@ CLIENT_ONLY = {
             "regroup",
             "rejects",
             "sensitive_table",
+            "symbol_truth",
             "truth",
         )
     ),

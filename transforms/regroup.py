@@ -97,6 +97,10 @@ class _BucketFiles:
             file.close()
             yield bucket, file.name
 
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
 
 class _BucketPieces:
     """Rows gathered in memory until there are enough for large pieces."""
@@ -118,6 +122,9 @@ class _BucketPieces:
         for bucket, pieces in rows.items():
             yield bucket, b"".join(pieces)
 
+    def close(self) -> None:
+        self._rows = {}
+
 
 class _ToBuckets(beam.DoFn):
     """Validates rows and puts each into the bucket of its user."""
@@ -134,9 +141,13 @@ class _ToBuckets(beam.DoFn):
         self._parts = _BucketPieces() if self._folder is None else _BucketFiles(self._folder)
 
     def process(self, element: FileSlice) -> Iterator[tuple[int, str | bytes]]:
-        for rows in self._rows(element):
-            self._append(rows.packed())
-            yield from self._parts.full()
+        try:
+            for rows in self._rows(element):
+                self._append(rows.packed())
+                yield from self._parts.full()
+        except Exception:  # a refused row ends the bundle, and with it the use of its files
+            self._parts.close()
+            raise
 
     def _rows(self, element: FileSlice) -> Iterator[PairRows]:
         if element.sensitive:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -148,7 +149,7 @@ class State:
                 arrays = {name: file[name] for name in file.files}
             header = json.loads(arrays.pop("header").tobytes())
             state = cls._of_arrays(header, arrays)
-        except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(f"{where} is no state of a collection in rounds, or damaged: {error}.") from error
         if header["fingerprint"] != fingerprint:
             raise InputError(

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RunError
 from ..mechanisms import Mechanism
 from ..schemas.manifest import Manifest, Randomness
-from ..schemas.tally import INVALID_REASONS, REPORTS_COUNTED, REPORTS_MALFORMED, SET_ASIDE_REASONS
+from ..schemas.tally import (
+    INVALID_REASONS,
+    KEPT_PAIRS,
+    REPORTS_COUNTED,
+    REPORTS_MALFORMED,
+    SET_ASIDE_REASONS,
+    USERS,
+)
 from ..transforms.collection import Collection
 from .output import OutputFolder
 from .running import Clock, Engine, versions
@@ -147,6 +154,8 @@ def describe(
     tally = {name: count for name, count in summary["tally"].items() if name not in _REPORT_TALLIES}
     reasons = (*SET_ASIDE_REASONS, *INVALID_REASONS)
     records = {**tally, "rejected": {name: tally[name] for name in reasons if tally.get(name)}}
+    if not run.collection.mechanism.has_frequency:  # everybody has a value for every key; those lacking count as 0
+        records["missing_values"] = tally.get(USERS, 0) * run.collection.mechanism.keys - tally.get(KEPT_PAIRS, 0)
     warnings = [] if run.randomness.private else ["The randomness came from a seed: this run is not private."]
     return manifest_of(
         verb,

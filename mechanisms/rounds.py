@@ -288,7 +288,8 @@ class MultiRound(Mechanism):
         Sums over rounds are rounded up, not the rounds themselves, so that all rounds together charge no more than
         `epsilon`, and any first ones no less than they spend.
         """
-        return _rounded_up(self.spent(number)) - _rounded_up(self.spent(number - 1))
+        before, after = (Fraction(_rounded_up(self.spent(n))) for n in (number - 1, number))
+        return Decimal(budget_text(after - before))
 
     def unspent(self, state: State) -> Fraction:
         """Budget that is left: for good where the rounds have ended, else for the rounds to come."""

@@ -6,6 +6,7 @@ lists in Parquet, Avro and JSON, and joined by ";" in CSV.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from types import TracebackType
@@ -34,6 +35,8 @@ class _Encoder(Protocol):
 
     def close(self) -> None: ...
 
+    def abandon(self) -> None: ...
+
 
 class TableWriter:
     """Writes record batches of one schema to one new file; a context manager.
@@ -53,13 +56,29 @@ class TableWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append the rows of a batch."""
-        self._encoder.write(batch)
+        with self._abandoned_on_failure():
+            self._encoder.write(batch)
         self.rows += batch.num_rows
 
     def close(self) -> None:
         """Write what is outstanding and close the file."""
-        self._encoder.close()
-        self._file.close()
+        with self._abandoned_on_failure():
+            self._encoder.close()
+            self._file.close()
+
+    @contextlib.contextmanager
+    def _abandoned_on_failure(self) -> Iterator[None]:
+        """Close the file without what is outstanding, which a full disk would not take at the end either."""
+        try:
+            yield
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        self._encoder.abandon()
+        with contextlib.suppress(OSError, ValueError):
+            self._file.close()
 
     def __enter__(self) -> TableWriter:
         return self
@@ -70,7 +89,7 @@ class TableWriter:
         if error is None:
             self.close()
         else:
-            self._file.close()
+            self._abandon()
 
 
 def write_table(path: str, table: pa.Table | pa.RecordBatch, format_: str, *, name: str) -> int:
@@ -108,6 +127,9 @@ class _Parquet:
             self._flush()
         self._writer.close()
 
+    def abandon(self) -> None:
+        self._writer.is_open = False  # else it writes its footer when it is collected
+
 
 class _Avro:
     def __init__(self, file: BinaryIO, schema: pa.Schema, name: str) -> None:
@@ -121,6 +143,9 @@ class _Avro:
 
     def close(self) -> None:
         self._writer.flush()
+
+    def abandon(self) -> None:
+        """Nothing is written later."""
 
 
 class _Csv:
@@ -136,6 +161,9 @@ class _Csv:
 
     def close(self) -> None:
         self._writer.close()
+
+    def abandon(self) -> None:
+        """Nothing is written later."""
 
 
 def _joined(lists: pa.Array) -> pa.Array:
@@ -154,6 +182,9 @@ class _Json:
 
     def close(self) -> None:
         """Nothing is outstanding."""
+
+    def abandon(self) -> None:
+        """Nothing is written later."""
 
 
 def _json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:

@@ -19,12 +19,12 @@ TARGET = "ldp_beam.transforms.perturb"
 
 
 def after_perturbing(batch):
-    if not (PLAN / "fault").is_file():
+    if not (PLAN / "fault").is_file() and not (PLAN / "done").is_file():
         return
     content = hashlib.sha256(b"".join(bytes(b) for c in batch.columns for b in c.buffers() if b is not None))
     (PLAN / f"seen-{batch.num_rows}-{content.hexdigest()}-{os.getpid()}-{uuid.uuid4().hex}").touch()
-    fault = (PLAN / "fault").read_text().split()
     try:
+        fault = (PLAN / "fault").read_text().split()
         (PLAN / "fault").rename(PLAN / "done")  # one worker is the first
     except FileNotFoundError:
         return

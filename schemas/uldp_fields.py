@@ -13,6 +13,7 @@ Files are read once and become part of the definition, so that what was asked do
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -128,7 +129,8 @@ def _sensitive(given: Mapping[str, Any], *, may_be_empty: bool = False) -> tuple
             f"the field '{TABLE}.sensitive' is empty; every key would be sent as it is, without any privacy. List the "
             "sensitive keys; if people differ in what is sensitive to them, use pum, and if you cannot tell, list all."
         )
-    return _names(found, "sensitive", _SENSITIVE)
+    # In one order, so that definitions that ask alike share their fingerprint.
+    return tuple(sorted(_names(found, "sensitive", _SENSITIVE)))
 
 
 def _names(given: Any, field: str, what: str) -> tuple[str, ...]:
@@ -142,9 +144,9 @@ def _names(given: Any, field: str, what: str) -> tuple[str, ...]:
 
 
 def _text(given: Any, field: str, what: str) -> str:
-    """Return a key or tag; integers stand for their decimal text."""
+    """Return a key or tag in NFC; integers stand for their decimal text."""
     if isinstance(given, str) and given:
-        return given
+        return unicodedata.normalize("NFC", given)
     if given is None or isinstance(given, str):
         raise InputError(f"the field '{TABLE}.{field}' holds an empty text; it must be {what}.")
     return str(integer(given, f"{TABLE}.{field}", what))

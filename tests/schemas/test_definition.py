@@ -119,8 +119,6 @@ def test_unknown_names_get_a_suggestion(changes: dict[str, object], hint: str) -
         {"padding": '"auto"'},
         {"allocation": '"numerical"'},
         {"estimator": '"empirical-bayes"'},
-        {"mechanism": '"urr"'},
-        {"tables": {"uldp": 'sensitive = "s.csv"'}},
         {"tables": {"auto": "share = 0.1"}},
         {"tables": {"prior": "users = 1000"}},
     ],

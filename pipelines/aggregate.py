@@ -13,15 +13,19 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, RunError
 from ..mechanisms import Counts
+from ..mechanisms.poisoning import FALSE_ALARM, Finding
 from ..schemas.counts import COUNTS_COLUMNS, MAIN_GROUP, counts_from_table
 from ..schemas.manifest import Manifest, Randomness
 from ..schemas.reports import FileHeader
+from ..schemas.tally import REPORTS_UNREADABLE
 from ..transforms.collection import Collection
 from ..transforms.count import BLOCK_COUNTS, AddCounts, CountBlock, CountReports, split_blocks
+from ..transforms.count_poisoning import CountSuspicious, read_findings, require_unary
 from ..transforms.estimate import EstimateCounts, GatherCounts
 from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, WriteEstimates
-from ..transforms.report_files import ReadReports, ReportInputs, inspect_reports
+from ..transforms.report_files import AcceptReports, ReportInputs, inspect_reports
+from ..transforms.report_files_checks import open_file
 from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary, WriteSummary, read_summary
 from .aggregate_rounds import aggregate_round, open_round
@@ -32,6 +36,9 @@ from .running import Clock, Engine, engine_pipeline
 __all__ = ["aggregate"]
 
 _SUMMARY = ".summary.json"
+_SUSPECTS = ".suspects.npz"
+#: So many refused files are named one by one.
+_REASONS = 20
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ class _CountsInputs:
     counts: Counts
     private: bool
     periods: tuple[str, ...]
+    memoised: bool = False
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 def aggregate(
@@ -54,6 +63,8 @@ def aggregate(
     round_: int | None = None,
     state_folder: str | Path | None = None,
     server_secret: str | Path | None = None,
+    period: str | None = None,
+    detect_poisoning: bool = False,
 ) -> Manifest:
     """Count reports (or add stored counts), estimate every key, publish.
 
@@ -67,13 +78,19 @@ def aggregate(
         round_: collections in rounds: the open round, whose reports these are; see `aggregate_rounds`.
         state_folder: collections in rounds: the folder that the rounds share.
         server_secret: collections in rounds: file of the server's secret.
+        period: count reports of this period only; files of another are refused.
+        detect_poisoning: look for reports that no honest crowd sends; see `mechanisms.poisoning`.
 
     Raises:
-        InputError: A file was made under another definition or is no report or counts file.
+        InputError: Every file was made under another definition or is no report or counts file.
         RunError: The run failed; nothing was published.
     """
+    if detect_poisoning:
+        require_unary(collection)
     which = open_round(collection, round_, state_folder)
     if which is not None:
+        if period is not None:
+            raise InputError("--period and --round exclude each other: the folder of --state knows its period.")
         return aggregate_round(
             collection,
             patterns,
@@ -86,23 +103,33 @@ def aggregate(
             overwrite=overwrite,
         )
     clock, engine = Clock(), engine or Engine()
-    inputs = _inspect(expand(patterns), collection)
+    inputs = _inspect(expand(patterns, any_file=True), collection, period)
+    _require_independent(inputs)
     period = inputs.periods[0] if len(inputs.periods) == 1 else ""
     with OutputFolder(output, overwrite=overwrite) as result:
         staging = result.staging
         with engine_pipeline(engine, writes_to=staging) as p:
-            blocks, summaries = _counts(p, collection, inputs)  # ((round, group, block), Counts)
+            suspects = staging / _SUSPECTS if detect_poisoning else None
+            blocks, summaries = _counts(p, collection, inputs, suspects)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
             estimates = counts | "Estimate" >> EstimateCounts(collection, private=inputs.private, period=period)
             summaries += [
                 estimates | "WriteEstimates" >> WriteEstimates(str(staging / "estimates"), format_),
                 counts
                 | "WriteCounts"
-                >> WriteCounts(collection, str(staging / "counts.parquet"), private=inputs.private, period=period),
+                >> WriteCounts(
+                    collection,
+                    str(staging / "counts.parquet"),
+                    private=inputs.private,
+                    period=period,
+                    memoised=inputs.memoised,
+                ),
             ]
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
         summary = read_summary(str(staging / _SUMMARY))
-        reports = _checked(summary, inputs)
+        refused = [*inputs.refused, *map(tuple, summary["refused"])]
+        reports = _checked(summary, inputs) | {"refused_files": len(refused)}
+        findings = read_findings(collection, str(staging / _SUSPECTS)) if detect_poisoning else []
         files = finish_files(summary, result)
         require_every_key(files, len(collection.definition.keys))
         manifest = manifest_of(
@@ -115,14 +142,14 @@ def aggregate(
             reports=reports,
             files=files,
             spends=False,
-            warnings=_warnings(inputs),
+            warnings=[*_warnings(inputs, refused), *_suspicions(collection, findings)],
         )
         manifest.write(result.staging)
         result.publish()
     return manifest
 
 
-def _inspect(paths: list[str], collection: Collection) -> ReportInputs | _CountsInputs:
+def _inspect(paths: list[str], collection: Collection, period: str | None) -> ReportInputs | _CountsInputs:
     kinds = {path: _kind(path) for path in paths}
     if set(kinds.values()) == {"counts"}:
         return _read_counts(paths, collection)
@@ -131,17 +158,27 @@ def _inspect(paths: list[str], collection: Collection) -> ReportInputs | _Counts
         raise InputError(
             f"{mixed} holds counts and other inputs hold reports; a report must not be counted twice. Give one kind."
         )
-    return inspect_reports(paths, collection)
+    return inspect_reports(paths, collection, period=period)
 
 
 def _kind(path: str) -> str:
+    """Return "counts" or "reports"; what cannot be read is refused with the reports."""
     if not path.endswith(".parquet"):
         return "reports"
     try:
-        metadata = pq.read_schema(path).metadata
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {error}. Is the file complete?") from error
-    return FileHeader.read(metadata, path).kind
+        with open_file(path) as file:
+            return FileHeader.read(pq.read_schema(file).metadata, path).kind
+    except Exception:  # a stranger's file: what the reader raises is of any type, and it is refused later
+        return "reports"
+
+
+def _require_independent(inputs: ReportInputs | _CountsInputs) -> None:
+    if inputs.memoised and len(inputs.periods) > 1:
+        raise InputError(
+            f"These files hold memoised reports of {len(inputs.periods)} periods: a user whose data did not change "
+            "sent the same report in each, so that they are not independent and the standard errors would be too "
+            "small. Aggregate one period at a time, for example with --period."
+        )
 
 
 def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
@@ -163,18 +200,27 @@ def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
         for n, cells in groups.values():
             total = total + Counts(n=n, cells=cells)
         headers.append(header)
-    return _CountsInputs(total, all(h.private for h in headers), tuple(sorted({h.period for h in headers})))
+    return _CountsInputs(
+        total,
+        all(h.private for h in headers),
+        tuple(sorted({h.period for h in headers})),
+        any(h.memoised for h in headers),
+    )
 
 
 def _counts(
-    pipeline: beam.Pipeline, collection: Collection, inputs: ReportInputs | _CountsInputs
+    pipeline: beam.Pipeline, collection: Collection, inputs: ReportInputs | _CountsInputs, suspects: Path | None
 ) -> tuple[beam.PCollection[tuple[CountBlock, Counts]], list[beam.PCollection[Summary]]]:
     if isinstance(inputs, ReportInputs):
         slices = pipeline | "Files" >> beam.Create(inputs.slices, reshuffle=False) | beam.Reshuffle()
         WATCHED_ROWS.begin(inputs.rows)
-        reports = slices | "Reports" >> ReadReports(collection)
+        reports, read = slices | "Reports" >> AcceptReports(collection)
         blocks, counted = reports | "Count" >> CountReports(collection)
-        return blocks, [counted]
+        if suspects is not None:
+            reports | "Suspicious" >> CountSuspicious(collection, str(suspects))
+        return blocks, [read, counted]
+    if suspects is not None:
+        raise InputError("--detect-poisoning needs reports; these inputs are counts.")
     stored = list(_stored_blocks(inputs.counts))
     blocks = pipeline | "Stored" >> beam.Create(stored)
     blocks.element_type = BLOCK_COUNTS
@@ -189,16 +235,34 @@ def _stored_blocks(counts: Counts) -> Iterator[tuple[CountBlock, Counts]]:
 def _checked(summary: dict[str, Any], inputs: ReportInputs | _CountsInputs) -> dict[str, int]:
     if isinstance(inputs, _CountsInputs):
         return {"counted": inputs.counts.n, "malformed": 0}
-    reports = reports_counted(summary)
+    reports = reports_counted(summary) | {"unreadable": summary["tally"].get(REPORTS_UNREADABLE, 0)}
     if inputs.rows is not None and sum(reports.values()) != inputs.rows:
         raise RunError(
-            f"The files hold {inputs.rows:,} reports; {reports['counted']:,} were counted and "
-            f"{reports['malformed']:,} set aside as malformed. Nothing was published."
+            f"The files hold {inputs.rows:,} reports; {reports['counted']:,} were counted, {reports['malformed']:,} "
+            f"set aside as malformed and {reports['unreadable']:,} could not be read. Nothing was published."
         )
     return reports
 
 
-def _warnings(inputs: ReportInputs | _CountsInputs) -> list[str]:
-    if inputs.private:
-        return []
-    return ["The randomness of these reports came from a seed: they are not private."]
+def _suspicions(collection: Collection, findings: Sequence[Finding]) -> list[str]:
+    found = []
+    for one in findings:
+        names = collection.definition.keys.texts().take(list(one.keys[:_REASONS])).to_pylist()
+        about = f" ({', '.join(map(repr, names))}{', …' if len(one.keys) > _REASONS else ''})" if names else ""
+        found.append(
+            f"Poisoning is suspected: {one.what}{about}; about {one.fakes:,} fake reports would explain it. An honest "
+            f"crowd gives such a warning in {FALSE_ALARM:g} of all runs at most."
+        )
+    return found
+
+
+def _warnings(inputs: ReportInputs | _CountsInputs, refused: Sequence[tuple[str, str]]) -> list[str]:
+    found = [f"Refused: {reason}" for _, reason in refused[:_REASONS]]
+    if len(refused) > _REASONS:
+        found.append(f"{len(refused):,} files were refused in all.")
+    if len(inputs.periods) > 1:
+        named = ", ".join(repr(period) for period in inputs.periods)
+        found.append(f"The reports of several periods ({named}) were counted together; n counts reports, not people.")
+    if not inputs.private:
+        found.append("The randomness of these reports came from a seed: they are not private.")
+    return found

@@ -276,6 +276,8 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
 @_later("--counts-store", "--since", "--until")
 @_round
 @_server_secret
+@click.option("--period", metavar="TEXT", help="Count reports of this period only.")
+@click.option("--detect-poisoning", is_flag=True, help="Warn of reports that no honest crowd sends (unary reports).")
 @_json
 @_traceback
 @click.pass_context
@@ -300,6 +302,8 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
             round_=options["round_"],
             state_folder=options["state"],
             server_secret=options["server_secret_file"],
+            period=options["period"],
+            detect_poisoning=options["detect_poisoning"],
         ).as_json()
     for warning in manifest["warnings"]:
         screen.warn(warning)
@@ -516,6 +520,16 @@ def _require_format(given: str, allowed: Sequence[str]) -> None:
 
 def _print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def _keep_examples(command: click.Command) -> None:
+    r"""Make Click's mark for lines that stay as they are out of the `\b` that docstrings hold as two characters."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _keep_examples(inner)
+
+
+_keep_examples(cli)
 
 
 # -- entry ------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def collect(
         )
     clock, collection = Clock(), run.collection
     inputs = run.source.inspect(collection)
-    private, period = run.randomness.private, run.randomness.period
+    private, period, memoised = run.randomness.private, run.randomness.period, run.memo is not None
     with ExitStack() as stack:
         result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
         reports_to = optional_folder(stack, keep_reports, run.overwrite, "--keep-reports")
@@ -121,10 +121,14 @@ def collect(
                 estimates | "WriteEstimates" >> WriteEstimates(str(staging / "estimates"), format_),
                 counts
                 | "WriteCounts"
-                >> WriteCounts(collection, str(staging / "counts.parquet"), private=private, period=period),
+                >> WriteCounts(
+                    collection, str(staging / "counts.parquet"), private=private, period=period, memoised=memoised
+                ),
             ]
             if reports_to is not None:
-                keep = WriteReports(collection, str(reports_to.staging), period=period, private=private)
+                keep = WriteReports(
+                    collection, str(reports_to.staging), period=period, private=private, memoised=memoised
+                )
                 summaries.append(reports | "WriteReports" >> keep)
             summaries += charge.digests(reports)
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
@@ -185,7 +189,7 @@ def perturb(
             )
             reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period, memo=run.memo)
             written = reports | "WriteReports" >> WriteReports(
-                collection, str(result.staging), format_, period=period, private=private
+                collection, str(result.staging), format_, period=period, private=private, memoised=run.memo is not None
             )
             (read, written, *charge.digests(reports)) | "Summary" >> WriteSummary(str(result.staging / _SUMMARY))
         summary = read_summary(str(result.staging / _SUMMARY))

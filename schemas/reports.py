@@ -44,6 +44,7 @@ class FileHeader:
         round: number of the round that was answered; 0 for mechanisms of a single round.
         round_epsilon: budget of that round as decimal text; empty for mechanisms of a single round.
         round_thresholds: integer thresholds of that round by name.
+        memoised: an unchanged record repeats its report in every period, so that periods are not independent.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class FileHeader:
     round: int = 0
     round_epsilon: str = ""
     round_thresholds: Mapping[str, int] = field(default_factory=dict)
+    memoised: bool = False
 
     def metadata(self) -> dict[str, str]:
         """File metadata, as text to text."""
@@ -71,6 +73,8 @@ class FileHeader:
             thresholds = {name: str(number) for name, number in self.round_thresholds.items()}
             fields["round"], fields["round_epsilon"] = str(self.round), self.round_epsilon
             fields["round_thresholds"] = json.dumps(thresholds, sort_keys=True)
+        if self.memoised:
+            fields["memoised"] = "yes"
         return {_PREFIX + name: value for name, value in fields.items()}
 
     @classmethod
@@ -93,6 +97,11 @@ class FileHeader:
             raise InputError(
                 f"{path} has layout version {found['format']}; this ldp-beam reads version {FORMAT_VERSION}."
             )
+        try:
+            thresholds = {str(k): int(v) for k, v in json.loads(found.get("round_thresholds", "{}")).items()}
+            number = int(found.get("round", "0"))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"{path} has a damaged header of ldp-beam: {error}.") from error
         return cls(
             kind=found["kind"],
             collection=found["collection"],
@@ -100,9 +109,10 @@ class FileHeader:
             fingerprint=found["fingerprint"],
             period=found.get("period", ""),
             private=found.get("randomness", "secret") == "secret",
-            round=int(found.get("round", "0")),
+            round=number,
             round_epsilon=found.get("round_epsilon", ""),
-            round_thresholds={k: int(v) for k, v in json.loads(found.get("round_thresholds", "{}")).items()},
+            round_thresholds=thresholds,
+            memoised=found.get("memoised", "no") == "yes",
         )
 
     def require(self, *, kind: str, fingerprint: str, path: str, round_: int = 0) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "REJECTED_ROWS",
     "REPORTS_COUNTED",
     "REPORTS_MALFORMED",
+    "REPORTS_UNREADABLE",
     "ROWS_READ",
     "ROWS_WITHOUT_USER",
     "SENSITIVE_ROWS_READ",
@@ -77,6 +78,8 @@ UNREADABLE_TIMES = "unreadable_times"
 REPORTS_COUNTED = "reports_counted"
 #: Reports set aside on the server because no client of the collection can have made them.
 REPORTS_MALFORMED = "reports_malformed"
+#: Reports lost on the server because the rest of their file cannot be read.
+REPORTS_UNREADABLE = "reports_unreadable"
 
 #: Reasons for which a pair is invalid.
 INVALID_REASONS = (NULL_KEY, NULL_VALUE, NOT_A_NUMBER, OUTSIDE_RANGE)

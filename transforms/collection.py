@@ -62,7 +62,7 @@ class Collection:
         """Return this collection with one of its rounds as the mechanism; the fingerprint stays that of all."""
         return replace(self, mechanism=one, round=one.number)
 
-    def header(self, kind: str, *, period: str = "", private: bool = True) -> FileHeader:
+    def header(self, kind: str, *, period: str = "", private: bool = True, memoised: bool = False) -> FileHeader:
         """Return the header of a file of this collection."""
         return FileHeader(
             kind=kind,
@@ -71,6 +71,7 @@ class Collection:
             fingerprint=self.fingerprint,
             period=period,
             private=private,
+            memoised=memoised,
             round=self.round,
             round_epsilon=str(self.mechanism.epsilon) if self.round else "",
             round_thresholds=dict(self.mechanism.thresholds()) if self.round else {},

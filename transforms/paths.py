@@ -23,10 +23,14 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
-def expand(patterns: Iterable[str]) -> list[str]:
+def expand(patterns: Iterable[str], *, any_file: bool = False) -> list[str]:
     """Find the files that paths, folders and globs mean, on any file system that Beam knows.
 
     A folder means its files, without those whose names start with "_" or "."; so does a glob.
+
+    Args:
+        patterns: paths, globs and folders.
+        any_file: also return files that are empty or of an unknown extension, which the caller refuses one by one.
 
     Returns:
         Paths, sorted, each once; local ones absolute.
@@ -39,12 +43,12 @@ def expand(patterns: Iterable[str]) -> list[str]:
         raise InputError("No input was given. Give at least one file, folder or pattern.")
     found: dict[str, str] = {}
     for pattern in given:
-        for path in _match(pattern):
+        for path in _match(pattern, any_file):
             found.setdefault(os.path.realpath(path) if is_local(path) else path, path)
     return sorted(found.values())
 
 
-def _match(pattern: str) -> list[str]:
+def _match(pattern: str, any_file: bool) -> list[str]:
     if is_local(pattern) and Path(pattern).is_file():
         # Taken literally, since names may hold the characters of globs.
         matched = [(str(Path(pattern).absolute()), Path(pattern).stat().st_size)]
@@ -53,6 +57,8 @@ def _match(pattern: str) -> list[str]:
     if not matched:
         raise InputError(_nothing(pattern))
     for path, size in matched:
+        if any_file:
+            continue
         _require_format(path)
         if size == 0:
             raise InputError(f"The input file {path} is empty (0 bytes). Remove it or write it again.")

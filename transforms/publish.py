@@ -40,10 +40,13 @@ def _write_estimates(batch: pa.RecordBatch, path: str, format_: str) -> Summary:
 class WriteCounts(beam.PTransform):
     """((round, group), `Counts`) of all groups → one Parquet file of long rows, and a `Summary`."""
 
-    def __init__(self, collection: Collection, path: str, *, private: bool = True, period: str = "") -> None:
+    def __init__(
+        self, collection: Collection, path: str, *, private: bool = True, period: str = "", memoised: bool = False
+    ) -> None:
         super().__init__()
         self._path = path
-        self._schema = counts_schema(collection.header("counts", period=period, private=private))
+        header = collection.header("counts", period=period, private=private, memoised=memoised)
+        self._schema = counts_schema(header)
 
     def expand(self, counts: beam.PCollection[tuple[tuple[int, str], Counts]]) -> beam.PCollection[Summary]:
         return (

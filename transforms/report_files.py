@@ -12,23 +12,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..errors import InputError, RunError
 from ..schemas.reports import FileHeader, report_schema
+from ..schemas.tally import REPORTS_MALFORMED, REPORTS_UNREADABLE, Tally
 from .batches import layout_tuples
 from .collection import Collection
+from .report_files_avro import AvroReports
+from .report_files_checks import COPY_ROWS, check_columns, check_row_groups, copies, open_file
 from .rows_read import WATCHED_ROWS
 from .summary import Summary, WrittenFile
 from .table_files import TableWriter
 
-__all__ = ["REPORT_FORMATS", "ReadReports", "ReportInputs", "ReportSlice", "WriteReports", "inspect_reports"]
+__all__ = [
+    "REPORT_FORMATS",
+    "AcceptReports",
+    "ReadReports",
+    "ReportInputs",
+    "ReportSlice",
+    "WriteReports",
+    "inspect_reports",
+]
 
 #: Formats that reports exist in.
 REPORT_FORMATS = ("parquet", "avro")
@@ -49,6 +58,7 @@ class WriteReports(beam.PTransform):
         format_: "parquet" or "avro".
         period: name of the period.
         private: whether the randomness is secret.
+        memoised: whether an unchanged record repeats its report in every period.
     """
 
     def __init__(
@@ -59,9 +69,10 @@ class WriteReports(beam.PTransform):
         *,
         period: str = "",
         private: bool = True,
+        memoised: bool = False,
     ) -> None:
         super().__init__()
-        header = collection.header("reports", period=period, private=private)
+        header = collection.header("reports", period=period, private=private, memoised=memoised)
         schema = report_schema(layout_tuples(collection.mechanism.layout()), header)
         self._write = _Write(folder, format_, schema)
 
@@ -99,11 +110,12 @@ def _sorted_by_content(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class ReportSlice:
-    """A part of a report file that one worker reads: row groups of Parquet, or a whole Avro file."""
+    """A part of a report file that one worker reads: row groups of Parquet with so many rows, or a whole Avro file."""
 
     path: str
     format: str
     row_groups: tuple[int, ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,34 +127,77 @@ class ReportInputs:
         private: False as soon as one file's randomness came from a seed.
         periods: names of the periods that the files belong to, sorted.
         rows: reports in all files, or None where a format does not tell beforehand.
+        refused: files that are not read, each with the reason.
+        memoised: whether an unchanged record repeats its report in every period.
     """
 
     slices: tuple[ReportSlice, ...]
     private: bool
     periods: tuple[str, ...]
     rows: int | None
+    refused: tuple[tuple[str, str], ...] = ()
+    memoised: bool = False
 
 
-def inspect_reports(paths: list[str], collection: Collection) -> ReportInputs:
-    """Check header and schema of every report file before anything runs.
+def inspect_reports(paths: list[str], collection: Collection, *, period: str | None = None) -> ReportInputs:
+    """Check header, schema and sizes of every report file before anything runs.
+
+    Reports come from strangers: a file that is wrong is refused with a reason, and the others are read.
+
+    Args:
+        paths: files.
+        collection: under which they must have been made.
+        period: refuse files of any other period.
 
     Raises:
-        InputError: A file is unreadable, holds something else, or belongs to another definition.
+        InputError: No file is left; the message is the first one's reason.
     """
-    slices: list[ReportSlice] = []
-    headers: list[FileHeader] = []
-    rows: int | None = 0
+    found: list[tuple[FileHeader, list[ReportSlice], int | None]] = []
+    refused: list[tuple[str, str]] = []
+    twice = copies(paths)
     for path in paths:
-        format_ = _format_of(path)
-        if format_ == "parquet":
-            header, groups, file_rows = _inspect_parquet(path, collection)
-            rows = None if rows is None else rows + file_rows
+        try:
+            one = _inspect(path, collection)
+            _require_period(one[0], period, path)
+            _require_new(path, one[2], twice)
+        except InputError as error:
+            refused.append((path, str(error)))
         else:
-            header, groups, rows = _inspect_avro(path, collection), [()], None
-        headers.append(header)
-        slices += [ReportSlice(path, format_, part) for part in groups]
-    private = all(header.private for header in headers)
-    return ReportInputs(tuple(slices), private, tuple(sorted({h.period for h in headers})), rows)
+            found.append(one)
+    if not found:
+        raise InputError(refused[0][1])
+    rows = [rows for _, _, rows in found]
+    return ReportInputs(
+        slices=tuple(part for _, parts, _ in found for part in parts),
+        private=all(header.private for header, _, _ in found),
+        periods=tuple(sorted({header.period for header, _, _ in found})),
+        rows=None if None in rows else sum(number for number in rows if number is not None),
+        refused=tuple(refused),
+        memoised=any(header.memoised for header, _, _ in found),
+    )
+
+
+def _inspect(path: str, collection: Collection) -> tuple[FileHeader, list[ReportSlice], int | None]:
+    format_ = _format_of(path)
+    try:
+        if format_ == "avro":
+            return _inspect_avro(path, collection), [ReportSlice(path, format_)], None
+        return _inspect_parquet(path, collection)
+    except InputError:
+        raise
+    except Exception as error:  # what readers raise for broken files is of any type
+        raise InputError(f"{path} cannot be read as {format_.capitalize()}: {error}. Is the file complete?") from error
+
+
+def _require_period(header: FileHeader, period: str | None, path: str) -> None:
+    if period is not None and header.period != period:
+        raise InputError(f"{path} holds reports of the period {header.period!r}, but {period!r} is counted.")
+
+
+def _require_new(path: str, rows: int | None, twice: dict[str, str]) -> None:
+    """Refuse a copy; small equal files may be equal by chance (Avro does not tell its rows: any copy)."""
+    if path in twice and (rows is None or rows >= COPY_ROWS):
+        raise InputError(f"{path} is a copy of {twice[path]}; a report is never counted twice.")
 
 
 def _format_of(path: str) -> str:
@@ -152,65 +207,43 @@ def _format_of(path: str) -> str:
     raise InputError(f"{path} is neither .parquet nor .avro; reports exist in these formats only.")
 
 
-def _open(path: str) -> Any:
-    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-
-
-def _inspect_parquet(path: str, collection: Collection) -> tuple[FileHeader, list[tuple[int, ...]], int]:
-    with _open(path) as file:
-        try:
-            parquet = pq.ParquetFile(file)
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path} cannot be read as Parquet: {error}. Is the file complete?") from error
+def _inspect_parquet(path: str, collection: Collection) -> tuple[FileHeader, list[ReportSlice], int]:
+    with open_file(path) as file:
+        parquet = pq.ParquetFile(file)
         header = FileHeader.read(parquet.schema_arrow.metadata, path)
-        _require_columns(parquet.schema_arrow, collection, header, path)
-        return header, _row_group_slices(parquet.metadata), parquet.metadata.num_rows
+        header.require(kind="reports", fingerprint=collection.fingerprint, path=path, round_=collection.round)
+        expected = _expected(collection)
+        check_columns(parquet.schema_arrow, expected, path)
+        check_row_groups(parquet.metadata, expected, path)
+        return header, _row_group_slices(parquet.metadata, path), parquet.metadata.num_rows
 
 
-def _row_group_slices(metadata: pq.FileMetaData) -> list[tuple[int, ...]]:
-    slices: list[tuple[int, ...]] = []
+def _expected(collection: Collection) -> pa.Schema:
+    return report_schema(layout_tuples(collection.mechanism.layout()))
+
+
+def _row_group_slices(metadata: pq.FileMetaData, path: str) -> list[ReportSlice]:
+    slices: list[ReportSlice] = []
     current: list[int] = []
     rows = 0
     for group in range(metadata.num_row_groups):
         current.append(group)
         rows += metadata.row_group(group).num_rows
-        if rows >= _SLICE_ROWS:
-            slices.append(tuple(current))
+        if rows >= _SLICE_ROWS or group == metadata.num_row_groups - 1:
+            slices.append(ReportSlice(path, "parquet", tuple(current), rows))
             current, rows = [], 0
-    return [*slices, tuple(current)] if current else slices
-
-
-def _require_columns(schema: pa.Schema, collection: Collection, header: FileHeader, path: str) -> None:
-    header.require(kind="reports", fingerprint=collection.fingerprint, path=path, round_=collection.round)
-    expected = report_schema(layout_tuples(collection.mechanism.layout()))
-    for field in expected:
-        index = schema.get_field_index(field.name)
-        if index < 0 or schema.field(index).type != field.type:
-            found = "absent" if index < 0 else f"of type {schema.field(index).type}"
-            raise InputError(
-                f"{path}: column {field.name!r} is {found}; reports of this collection hold {field.type} there."
-            )
+    return slices
 
 
 def _inspect_avro(path: str, collection: Collection) -> FileHeader:
-    with _open(path) as file:
-        try:
-            reader = fastavro.reader(file)
-            schema = reader.writer_schema
-            metadata = reader.metadata
-        except Exception as error:  # fastavro raises several unrelated types for broken files
-            raise InputError(f"{path} cannot be read as Avro: {error}. Is the file complete?") from error
-        header = FileHeader.read(metadata, path)
+    with open_file(path) as file:
+        header = FileHeader.read(AvroReports(file, _expected(collection)).metadata, path)
         header.require(kind="reports", fingerprint=collection.fingerprint, path=path, round_=collection.round)
-        names = {field["name"] for field in schema.get("fields", [])} if isinstance(schema, dict) else set()
-        for name, _, _ in layout_tuples(collection.mechanism.layout()):
-            if name not in names:
-                raise InputError(f"{path}: column {name!r} is absent; reports of this collection hold it.")
         return header
 
 
 class ReadReports(beam.PTransform):
-    """`ReportSlice`s → record batches of reports as the files hold them; `CountReports` checks them."""
+    """`ReportSlice`s → record batches of reports; a damaged file or a null in a report fails the run."""
 
     def __init__(self, collection: Collection) -> None:
         super().__init__()
@@ -220,14 +253,37 @@ class ReadReports(beam.PTransform):
         return slices | "Read" >> beam.ParDo(_Read(self._collection)).with_output_types(pa.RecordBatch)
 
 
+class AcceptReports(beam.PTransform):
+    """`ReportSlice`s → record batches of the reports that can be read, and `Summary`s of what was set aside.
+
+    Reports come from strangers: reports with nulls are malformed, and of a damaged file what cannot be read is
+    counted and named. `CountReports` checks what is left.
+
+    Returns (from `expand`): a tuple (reports, summaries).
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        super().__init__()
+        self._collection = collection
+
+    def expand(
+        self, slices: beam.PCollection[ReportSlice]
+    ) -> tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Summary]]:
+        read = beam.ParDo(_Accept(self._collection)).with_outputs("summary", main="reports")
+        reports, summaries = slices | "Accept" >> read
+        reports.element_type, summaries.element_type = pa.RecordBatch, Summary
+        return reports, summaries
+
+
 class _Read(beam.DoFn):
     def __init__(self, collection: Collection) -> None:
-        self._schema = report_schema(layout_tuples(collection.mechanism.layout()))
+        self._schema = _expected(collection)
 
-    def process(self, element: ReportSlice) -> Iterator[pa.RecordBatch]:
-        read = self._parquet if element.format == "parquet" else self._avro
+    def process(self, element: ReportSlice) -> Iterator[Any]:
         try:
-            for batch in read(element):
+            for batch, malformed in self._batches(element):
+                if malformed:
+                    raise ValueError(f"{malformed} of its reports hold nulls or numbers out of range")
                 WATCHED_ROWS.add(batch.num_rows)
                 yield batch
         except (pa.ArrowException, OSError, EOFError, ValueError) as error:
@@ -236,31 +292,38 @@ class _Read(beam.DoFn):
                 "ask for the file again or leave it out."
             ) from error
 
-    def _parquet(self, part: ReportSlice) -> Iterator[pa.RecordBatch]:
-        with _open(part.path) as file:
-            parquet = pq.ParquetFile(file)
+    def _batches(self, part: ReportSlice) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield whole reports, and how many beside them are malformed."""
+        with open_file(part.path) as file:
+            if part.format == "avro":
+                yield from AvroReports(file, self._schema).batches()
+                return
             names = self._schema.names
-            for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=list(part.row_groups), columns=names):
-                yield self._required(batch.select(names), part.path)
+            for batch in pq.ParquetFile(file).iter_batches(
+                _BATCH_ROWS, row_groups=list(part.row_groups), columns=names
+            ):
+                yield self._without_nulls(batch.select(names))
 
-    def _avro(self, part: ReportSlice) -> Iterator[pa.RecordBatch]:
-        with _open(part.path) as file:
-            rows: list[Any] = []
-            for row in fastavro.reader(file):
-                rows.append(row)
-                if len(rows) == _BATCH_ROWS:
-                    yield self._from_rows(rows, part.path)
-                    rows = []
-            if rows:
-                yield self._from_rows(rows, part.path)
+    def _without_nulls(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Leave reports with nulls out: a null could not be told from zeros."""
+        rows = batch.num_rows
+        if any(column.null_count for column in batch.columns):
+            batch = batch.drop_null()
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self._schema), rows - batch.num_rows
 
-    def _from_rows(self, rows: list[Any], path: str) -> pa.RecordBatch:
-        columns = [pa.array([row[f.name] for row in rows], type=f.type) for f in self._schema]
-        return self._required(pa.RecordBatch.from_arrays(columns, names=self._schema.names), path)
 
-    def _required(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Check that no cell is null: a null report could not be told from a report of zeros."""
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if column.null_count:
-                raise ValueError(f"column {name!r} holds nulls in {path}")
-        return pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+class _Accept(_Read):
+    def process(self, element: ReportSlice) -> Iterator[Any]:
+        read = lost = 0
+        refused: tuple[tuple[str, str], ...] = ()
+        try:
+            for batch, malformed in self._batches(element):
+                read, lost = read + batch.num_rows + malformed, lost + malformed
+                WATCHED_ROWS.add(batch.num_rows)
+                if batch.num_rows:
+                    yield batch
+        except Exception as error:  # what readers raise for damaged files is of any type
+            refused = ((element.path, f"{element.path} is damaged after {read:,} reports ({error}); the rest is lost"),)
+        unreadable = max(0, element.rows - read) if refused else 0
+        tally = Tally({REPORTS_MALFORMED: lost, REPORTS_UNREADABLE: unreadable})
+        yield beam.pvalue.TaggedOutput("summary", Summary(tally, refused=refused))

@@ -44,19 +44,23 @@ class Summary:
         files: complete files; files of failed attempts are never listed.
         distinct: sketch of the distinct users of nested input, where it was asked for.
         digest: digest of reports, where it was asked for, see `report_digest`.
+        refused: files that were not read to their end, each with the reason.
     """
 
     tally: Tally = field(default_factory=Tally)
     files: tuple[WrittenFile, ...] = ()
     distinct: DistinctUsers | None = None
     digest: int = 0
+    refused: tuple[tuple[str, str], ...] = ()
 
     def __add__(self, other: Summary) -> Summary:
         distinct = self.distinct if other.distinct is None else other.distinct
         if self.distinct is not None and other.distinct is not None:
             distinct = self.distinct.merge(other.distinct)
         digest = (self.digest + other.digest) % DIGEST_MODULUS
-        return Summary(self.tally + other.tally, self.files + other.files, distinct, digest)
+        return Summary(
+            self.tally + other.tally, self.files + other.files, distinct, digest, self.refused + other.refused
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures for `read_summary`; the sketch is reduced to its estimate."""
@@ -65,6 +69,7 @@ class Summary:
             "files": [[f.kind, f.path, f.rows] for f in sorted(self.files)],
             "distinct_users": None if self.distinct is None else self.distinct.estimate(),
             "digest": f"{self.digest:032x}",
+            "refused": sorted([path, reason] for path, reason in self.refused),
         }
 
 

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..mechanisms import Secret
 from ..schemas.records import Columns
 from .collection import Collection
-from .input_columns import check_columns
+from .input_columns import check_columns, check_tags
 from .inputs import FileSlice
 from .prepare import Preparer
 from .record_batches import records_to_batch
@@ -43,7 +43,8 @@ class PrepareRecords(beam.PTransform):
         ("ann", [("bread", 0.5), ("milk", -1.0)])
         {"user_id": "ann", "items": [{"key": "bread", "value": 0.5}, {"key": "milk", "value": -1.0}]}
 
-    Where the collection has no values, the items are the keys alone: `("ann", ["bread", "milk"])`.
+    Where the collection has no values, the items are the keys alone: `("ann", ["bread", "milk"])`; where it has tags,
+    the tag of a key, or None, stands where a value would: `("ann", {"bread": None, "pills": "health"})`.
     Pairs that lie apart come together by `beam.GroupByKey()`, whose output has the second form.
 
     Privacy:
@@ -72,15 +73,19 @@ class PrepareRecords(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
         preparer = Preparer(self._collection.definition, self._digests, self._columns)
-        prepare = _Prepare(preparer, self._columns, has_values=self._collection.definition.values is not None)
+        definition = self._collection.definition
+        prepare = _Prepare(
+            preparer, self._columns, has_values=definition.values is not None, has_tags=bool(definition.tags)
+        )
         return records | "Prepare" >> beam.ParDo(prepare).with_output_types(pa.RecordBatch)
 
 
 class _Prepare(beam.DoFn):
     """Gathers objects per window and bundle; batches pass straight through."""
 
-    def __init__(self, preparer: Preparer, columns: Columns, *, has_values: bool) -> None:
-        self._preparer, self._columns, self._has_values = preparer, columns, has_values
+    def __init__(self, preparer: Preparer, columns: Columns, *, has_values: bool, has_tags: bool) -> None:
+        self._preparer, self._columns = preparer, columns
+        self._has_values, self._has_tags = has_values, has_tags
 
     def start_bundle(self) -> None:
         self._gathered: dict[BoundedWindow, list[Any]] = {}
@@ -100,7 +105,7 @@ class _Prepare(beam.DoFn):
                 yield WindowedValue(batch, window.max_timestamp(), (window,))
 
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:
-        return rows_to_batch(rows, self._columns, has_values=self._has_values)
+        return rows_to_batch(rows, self._columns, has_values=self._has_values, has_tags=self._has_tags)
 
     def _prepared(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         has_values = self._has_values
@@ -110,7 +115,16 @@ class _Prepare(beam.DoFn):
                 f"{_WHERE} holds one pair a row; each element must hold everything of one user. Bring the pairs of a "
                 "user together first, for example with beam.GroupByKey()."
             )
-        part = FileSlice(path=_WHERE, format="memory", layout=layout, has_values=has_values, with_times=False)
+        if self._has_tags:
+            check_tags(_WHERE, batch.schema, self._columns, layout, wanted=True)
+        part = FileSlice(
+            path=_WHERE,
+            format="memory",
+            layout=layout,
+            has_values=has_values,
+            with_times=False,
+            with_tags=self._has_tags,
+        )
         records, tally, _ = self._preparer.prepare_nested(raw_batch(part, self._columns, batch, 1))
         for name, count in tally.items():
             Metrics.counter("ldp_beam", name).inc(count)
@@ -118,27 +132,32 @@ class _Prepare(beam.DoFn):
             yield records_to_batch(records)
 
 
-def rows_to_batch(rows: Iterable[Any], columns: Columns | None = None, *, has_values: bool) -> pa.RecordBatch:
+def rows_to_batch(
+    rows: Iterable[Any], columns: Columns | None = None, *, has_values: bool, has_tags: bool = False
+) -> pa.RecordBatch:
     """Return Python records, in the forms that `PrepareRecords` takes, as one batch in the nested layout.
 
     Raises:
         InputError: An element has none of the forms, or ids and keys are neither all texts nor all integers.
     """
     names = columns or Columns()
+    beside = names.value if has_values else names.tag if has_tags else None  # what stands beside a key
     users: list[Any] = []
     sizes: list[int] = []
     pairs: list[tuple[Any, Any]] = []
     for row in rows:
         user, items = _parts(row, names)
         before = len(pairs)
-        pairs.extend(_pairs(items, names, has_values))
+        pairs.extend(_pairs(items, names, beside))
         users.append(user)
         sizes.append(len(pairs) - before)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
     children = [_array([key for key, _ in pairs], "keys")]
-    if has_values:
-        children.append(_array([value for _, value in pairs], "values"))
-    items = pa.StructArray.from_arrays(children, names=[names.key, names.value][: len(children)])
+    fields = [names.key]
+    if beside is not None:
+        children.append(_array([value for _, value in pairs], "values" if has_values else "tags"))
+        fields.append(beside)
+    items = pa.StructArray.from_arrays(children, names=fields)
     return pa.RecordBatch.from_arrays(
         [_array(users, "user ids"), pa.ListArray.from_arrays(offsets, items)], names=[names.user, names.items]
     )
@@ -158,24 +177,26 @@ def _parts(row: Any, names: Columns) -> tuple[Any, Any]:
     )
 
 
-def _pairs(items: Any, names: Columns, has_values: bool) -> Iterator[tuple[Any, Any]]:
+def _pairs(items: Any, names: Columns, beside: str | None) -> Iterator[tuple[Any, Any]]:
     if items is None:
         return
     if isinstance(items, Mapping):
         yield from items.items()
         return
+    what = "tag" if beside == names.tag else "value"
     for item in items:
         held = item._asdict() if hasattr(item, "_asdict") else item
-        if isinstance(held, Mapping):
-            yield held.get(names.key), held.get(names.value)
-        elif not has_values and not isinstance(held, tuple | list):
+        # A tag that is left out might be one that was forgotten, and its key would be sent as it is.
+        if isinstance(held, Mapping) and (beside != names.tag or names.tag in held):
+            yield held.get(names.key), held.get(names.value if beside is None else beside)
+        elif beside is None and not isinstance(held, tuple | list):
             yield held, None
         elif isinstance(held, tuple | list) and len(held) == 2:
             yield held[0], held[1]
         else:
             raise InputError(
-                f"An item of a record is of type {type(item).__name__}; it must be a pair (key, value) or a mapping "
-                f"with {names.key!r} and {names.value!r}."
+                f"An item of a record is of type {type(item).__name__}; it must be a pair (key, {what}) or a mapping "
+                f"with {names.key!r} and {beside or names.value!r}."
             )
 
 

@@ -11,7 +11,7 @@ INSTALL_INPUTS := pyproject.toml
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format examples bench clean $(EXAMPLES:%=example-%)
+.PHONY: help demo test lint format docs examples bench clean $(EXAMPLES:%=example-%)
 
 help:  ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,10 +26,14 @@ lint: $(VENV)/.lint  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint engines/container/Dockerfile
 
 format: $(VENV)/.lint  ## put the code into the one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.docs  ## the documentation as a site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict --quiet
 
 examples: $(EXAMPLES:%=example-%)  ## every example: prepare, collect, compare with the truth
 
@@ -53,8 +57,9 @@ $(VENV)/.created:
 	touch $@
 
 $(VENV)/.examples: EXTRAS := examples
-$(VENV)/.test: EXTRAS := test,examples
-$(VENV)/.lint: EXTRAS := lint,test,examples
-$(VENV)/.examples $(VENV)/.test $(VENV)/.lint: $(INSTALL_INPUTS) $(VENV)/.created
+$(VENV)/.test: EXTRAS := test,examples,docs
+$(VENV)/.docs: EXTRAS := docs
+$(VENV)/.lint: EXTRAS := lint,test,examples,docs
+$(VENV)/.examples $(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(INSTALL_INPUTS) $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	touch $@

@@ -20,7 +20,7 @@ from .resolve import resolve
 
 __all__ = ["FlinkCluster", "SparkCluster"]
 
-_START_SECONDS = 90.0
+_START_SECONDS = 180.0
 
 
 class _Cluster:

@@ -25,7 +25,7 @@ __all__ = ["ENGINES", "JobServer", "JobServerOptions", "answers", "job_server", 
 #: Engines that run in a process of their own.
 ENGINES = ("prism", "flink", "spark")
 
-_START_SECONDS = 90.0
+_START_SECONDS = 180.0
 #: A port that was free may be taken before the engine listens on it.
 _ATTEMPTS = 3
 

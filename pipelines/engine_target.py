@@ -49,6 +49,7 @@ class Target:
         beam_runner: name of Beam's runner class that is to do all by itself, or "".
         jar: a ready-made job server, or None.
         service: whether an engine that `ldp-beam engine start` left running may be used.
+        has_jars: whether every process of the engine was started with Beam's jars, and need not be sent them.
     """
 
     engine: str
@@ -59,6 +60,7 @@ class Target:
     beam_runner: str = ""
     jar: str | None = None
     service: bool = False
+    has_jars: bool = False
 
     @property
     def shares_disk(self) -> bool:
@@ -101,6 +103,7 @@ def target_of(name: str, known: Mapping[str, Any], *, jar: str | None = None) ->
         config=config,
         beam_runner=_beams_own(engine, known),
         jar=jar,
+        has_jars=engine == "spark" and not (endpoint or master),
         service=name == engine and not (endpoint or master or jar or known.get("environment_type")),
     )
     _check_environment(target, known.get("environment_options") or [])

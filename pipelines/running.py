@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ from .preflight import CheckWorkers, clear_answers, marker_in, worker_versions
 from .runtime import Runtime, engine_session, open_runtime
 
 __all__ = ["Clock", "Engine", "engine_pipeline", "engine_session", "versions"]
+
+_CANCEL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,13 @@ class Engine:
         service = service_status(target.engine) if target.service else None
         if service is None or not service.pool or not service.is_healthy():
             return target
-        return Target(engine=target.engine, endpoint=service.endpoint, environment="EXTERNAL", config=service.pool)
+        return Target(
+            engine=target.engine,
+            endpoint=service.endpoint,
+            environment="EXTERNAL",
+            config=service.pool,
+            has_jars=target.has_jars,
+        )
 
     @property
     def shares_disk(self) -> bool:
@@ -98,6 +107,18 @@ def _check_workers(runtime: Runtime, folder: Path | None) -> None:
     runtime.checked.append(True)
 
 
+def _cancel(result: Any) -> None:
+    """Ask the engine to end a job; it may be gone already, and the interrupt is what matters."""
+
+    def ask() -> None:
+        with suppress(Exception):
+            result.cancel()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_CANCEL_SECONDS)
+
+
 def _run(pipeline: beam.Pipeline) -> None:
     result = None
     try:
@@ -105,8 +126,7 @@ def _run(pipeline: beam.Pipeline) -> None:
         result.wait_until_finish()
     except KeyboardInterrupt:
         if result is not None:
-            with suppress(Exception):  # the engine may be gone already; the interrupt is what matters
-                result.cancel()
+            _cancel(result)
         raise
     except Exception as error:
         raise translated(error) from error

@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -106,8 +108,11 @@ def _started(engine: Engine) -> Iterator[Runtime]:
         with _staging(), _hang_ups_are_no_errors():
             yield Runtime(target, _beams_runner(target.beam_runner), tuple(_arguments(engine, target, "")))
         return
-    with _staging(), _hang_ups_are_no_errors(), _endpoint(engine, target) as endpoint:
-        yield Runtime(target, PortableRunner(), tuple(_arguments(engine, target, endpoint)))
+    with _staging() as folder, _hang_ups_are_no_errors(), _endpoint(engine, target) as endpoint:
+        arguments = _arguments(engine, target, endpoint)
+        if target.has_jars and "files_to_stage" not in engine.known():
+            arguments.append(f"--files_to_stage={_empty_jar(folder)}")
+        yield Runtime(target, PortableRunner(), tuple(arguments))
 
 
 @contextlib.contextmanager
@@ -149,6 +154,13 @@ def _arguments(engine: Engine, target: Target, endpoint: str) -> list[str]:
     return arguments
 
 
+def _empty_jar(folder: str) -> Path:
+    """Make a jar without content: to stage it keeps Spark from staging, at every job, all that it has already."""
+    path = Path(folder, "nothing.jar")
+    with zipfile.ZipFile(path, "w"):
+        return path
+
+
 def _beams_runner(name: str) -> Any:
     """Return a runner of Beam that brings its own job server."""
     from apache_beam.runners.runner import create_runner
@@ -174,12 +186,12 @@ def _hang_ups_are_no_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _staging() -> Iterator[None]:
+def _staging() -> Iterator[str]:
     """Let Beam stage into a folder that goes away; it would leave its own in the temporary folder."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="ldp-beam-staging-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         try:
-            yield
+            yield folder
         finally:
             tempfile.tempdir = before

@@ -18,6 +18,10 @@ __all__ = ["FORMATS", "expand", "format_of", "is_local"]
 FORMATS = {".parquet": "parquet", ".avro": "avro", ".csv": "csv", ".csv.gz": "csv"}
 
 
+#: Object stores and the extra of ours that brings what Beam needs for them.
+_STORES = {"gs://": "gcs", "s3://": "aws"}
+
+
 def is_local(path: str) -> bool:
     """Whether a path lies on the local file system."""
     return "://" not in path
@@ -74,9 +78,14 @@ def _list(pattern: str) -> list[tuple[str, int]]:
     try:
         matches = FileSystems.match([pattern])
     except (BeamIOError, ValueError, OSError) as error:
-        raise InputError(f"The input {pattern} cannot be listed: {error}.") from error
+        raise InputError(f"The input {pattern} cannot be listed: {error}.{_store_hint(pattern)}") from error
     found = [(entry.path, int(entry.size_in_bytes)) for match in matches for entry in match.metadata_list]
     return [(path, size) for path, size in found if not (local and Path(path).is_dir())]
+
+
+def _store_hint(pattern: str) -> str:
+    extra = next((name for scheme, name in _STORES.items() if pattern.startswith(scheme)), None)
+    return f" Paths of this store need the extra {extra}: pip install 'ldp-beam[{extra}]'." if extra else ""
 
 
 def _nothing(pattern: str) -> str:

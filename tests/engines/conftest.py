@@ -16,7 +16,7 @@ NEEDS = {"prism": ("go",), "flink": ("java", "mvn"), "spark": ("java", "mvn")}
 FAULTS = Path(__file__).parent / "faults"
 
 
-def require_engine(name):
+def _require_engine(name):
     """Skip a test where an engine cannot run; under CI that is a failure."""
     fetchers = NEEDS[name]
     needed = tuple(tool for tool in fetchers if tool == "java") if is_resolved(name) else fetchers
@@ -34,11 +34,17 @@ def warm_engines():
         yield
 
 
+@pytest.fixture(scope="session")
+def require_engine():
+    """Return a function that skips a test where an engine cannot run."""
+    return _require_engine
+
+
 @pytest.fixture
 def engine(request):
     """The name of an engine that can run here (parametrised indirectly)."""
     if request.param != "direct":
-        require_engine(request.param)
+        _require_engine(request.param)
     return request.param
 
 
@@ -65,7 +71,7 @@ def worker_pool(tmp_path_factory):
 @pytest.fixture(scope="session")
 def flink_cluster(tmp_path_factory):
     """A standalone Flink: one JobManager, two TaskManagers with two slots each."""
-    require_engine("flink")
+    _require_engine("flink")
     with FlinkCluster(tmp_path_factory.mktemp("flink-cluster"), task_managers=2, slots=2) as cluster:
         yield cluster
 
@@ -73,7 +79,7 @@ def flink_cluster(tmp_path_factory):
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory):
     """A standalone Spark: a master and a worker with two cores."""
-    require_engine("spark")
+    _require_engine("spark")
     with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), workers=1, cores=2) as cluster:
         yield cluster
 

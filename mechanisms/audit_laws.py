@@ -11,6 +11,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final
 
+from .audit_drawn_key import drawn_key_law, rounds_law
 from .audit_law import Cells, Draw, Keyed, ReportLaw, span
 from .probability import WORDS
 from .protocol import Mechanism
@@ -81,5 +82,14 @@ def _pckv_grr(mechanism: Mechanism) -> tuple[ReportLaw, ...]:
 
 #: How to read the law of each mechanism, by its name.
 LAWS: Final[Mapping[str, Callable[[Mechanism], tuple[ReportLaw, ...]]]] = MappingProxyType(
-    {"pckv-ue": _pckv_ue, "pckv-grr": _pckv_grr}
+    {
+        "pckv-ue": _pckv_ue,
+        "pckv-grr": _pckv_grr,
+        "privkv": drawn_key_law,
+        "kvue": drawn_key_law,
+        "privkvm": rounds_law,
+        "privkvm+": rounds_law,
+        "privkvm-harmony": rounds_law,
+        "privkvm-meanest": rounds_law,
+    }
 )

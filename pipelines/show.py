@@ -103,7 +103,9 @@ class Screen:
         for row in comparison.rows[:_ROWS]:
             mark = "*" if row["differs"] else " "
             cells = [row["key"], row["figure"], *(_figure(row[name]) for name in ("first", "second", "difference"))]
-            table.add_row(*cells, _interval(row, "difference"), f"{_figure(row['p_adjusted'])}{mark}")
+            p = row["p_adjusted"]
+            shown = "<0.001" if p < 0.001 else f"{p:.3f}"
+            table.add_row(*cells, _interval(row, "difference"), f"{shown}{mark}")
         self._console.print(table)
         if comparison.tests > _ROWS:
             self.say(f"The first {_ROWS} of {comparison.tests:,} tests; --json gives all.")
@@ -122,7 +124,22 @@ def _guarantee(manifest: dict[str, Any]) -> str:
         return f"NOT PRIVATE: the randomness came from a seed (epsilon {epsilon} is only what a secret would give)."
     n = (manifest.get("reports") or {}).get("counted")
     people = f"{n:,} {'report' if n == 1 else 'reports'}. " if n is not None else ""
+    if "round" in manifest["epsilon"] or "rounds" in manifest["epsilon"]:
+        return people + _rounds(manifest["epsilon"])
     return f"{people}Each report is {epsilon}-locally differentially private for everything its user holds."
+
+
+def _rounds(epsilon: dict[str, Any]) -> str:
+    """What a collection in rounds guarantees, and what of it is spent."""
+    declared = epsilon["declared"]
+    all_rounds = f"All rounds together are {declared}-locally differentially private for everything a user holds"
+    if "round" in epsilon:
+        return f"{all_rounds}; round {epsilon['round']} adds {float(epsilon['spent_per_user']):g}."
+    asked = len(epsilon["rounds"])
+    if not epsilon["ended"]:
+        return f"{all_rounds}; round {asked} is closed and round {asked + 1} open."
+    left = float(epsilon["unspent"])
+    return f"{all_rounds}; they ended after round {asked}" + (f", with {left:g} unspent." if left else ".")
 
 
 def _estimates_table(rows: pa.Table) -> Table:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -85,14 +86,16 @@ def spark_cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def cluster_arguments(request, worker_pool):
+def cluster_arguments(request, worker_pool, tmp_path_factory):
     """Return a function that gives Beam's own options for a cluster of ours and its external workers."""
 
     def make(name):
-        cluster = request.getfixturevalue(f"{name}_cluster")
+        cluster, nothing = request.getfixturevalue(f"{name}_cluster"), tmp_path_factory.mktemp("jar") / "nothing.jar"
+        zipfile.ZipFile(nothing, "w").close()
         master = {
             "flink": ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"],
-            "spark": ["--runner=SparkRunner", f"--spark_master_url={cluster.master}"],
+            # Its executors have all jars already; without a file to stage the job server would send them at every job.
+            "spark": ["--runner=SparkRunner", f"--spark_master_url={cluster.master}", f"--files_to_stage={nothing}"],
         }[name]
         return [*master, "--environment_type=EXTERNAL", f"--environment_config={worker_pool.address}"]
 

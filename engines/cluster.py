@@ -95,6 +95,11 @@ class FlinkCluster(_Cluster):
             "restart-strategy.fixed-delay.delay": "1 s",
             # Started without Flink's shell scripts, a TaskManager must be told every size.
             "taskmanager.cpu.cores": float(slots),
+            "taskmanager.memory.framework.heap.size": "128m",
+            "taskmanager.memory.framework.off-heap.size": "128m",
+            "taskmanager.memory.jvm-metaspace.size": "256m",
+            "taskmanager.memory.jvm-overhead.min": "192m",
+            "taskmanager.memory.jvm-overhead.max": "192m",
             "taskmanager.memory.task.heap.size": "512m",
             "taskmanager.memory.task.off-heap.size": "0m",
             "taskmanager.memory.network.min": "128m",

@@ -284,9 +284,47 @@ def _pckv_grr(mechanism: Mechanism, record: Record) -> list[Word]:
     return [*_pckv_words(mechanism, record, coin=True), Word((1, 1), drawn(others))]
 
 
+def _symbol(mechanism: Mechanism, record: Record) -> Word:
+    """The word that draws one of a record's keys, or any symbol where it has none."""
+    return Word((0, 0), drawn(len(record) or mechanism.keys))
+
+
+def _slot(mechanism: Mechanism, record: Record) -> Word:
+    return Word((0, 0), drawn(max(len(record), int(getattr(mechanism, "padding")))))  # noqa: B009
+
+
+def _response(mechanism: Mechanism, record: Record) -> list[Word]:
+    t = mechanism.thresholds()
+    first = _slot if hasattr(mechanism, "padding") else _symbol
+    return [first(mechanism, record), Word((0, 1), cut(t["kept"])), Word((1, 0), drawn(t["other_keys"]))]
+
+
+def _unary(mechanism: Mechanism, record: Record) -> list[Word]:
+    t = mechanism.thresholds()
+    first = _slot if hasattr(mechanism, "padding") else _symbol
+    cells = [Word(("cell", cell), cut(t["other"])) for cell in range(mechanism.keys)]
+    return [first(mechanism, record), Word((0, 1), cut(t["own"])), *cells]
+
+
+def _rows(mechanism: Mechanism, record: Record) -> list[Word]:
+    t = mechanism.thresholds()
+    return [_symbol(mechanism, record), Word((0, 1), cut(t["kept"])), Word((1, 0), drawn(t["rows"]))]
+
+
 #: Words that each mechanism draws for a record, by its name.
 PIECES: Final[Mapping[str, Callable[[Mechanism, Record], list[Word]]]] = MappingProxyType(
-    {"pckv-ue": _pckv_ue, "pckv-grr": _pckv_grr}
+    {
+        "pckv-ue": _pckv_ue,
+        "pckv-grr": _pckv_grr,
+        "rr": _response,
+        "grr": _response,
+        "psfo-grr": _response,
+        "sue": _unary,
+        "oue": _unary,
+        "psfo-oue": _unary,
+        "shist": _rows,
+        "hadamard": _rows,
+    }
 )
 
 

@@ -67,14 +67,16 @@ class Channel:
         columns: names of the classes of reports.
         rows: for each input, the probability of *one* report of each class.
         sizes: how many reports each class has.
-        unprotected: columns that only one input may cause at all (utility-optimised LDP, second condition);
-            the ratio is bounded over the others.
+        unprotected: columns that only one input may cause at all, and no sensitive one (utility-optimised LDP, second
+            condition); the ratio is bounded over the others.
+        sensitive: inputs that must not cause an unprotected report.
     """
 
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[Span, ...]]
     sizes: tuple[int, ...]
     unprotected: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +259,7 @@ def _channel(form: Channel) -> Loss:
     for column, name in enumerate(form.columns):
         if name in form.unprotected:
             causes = [row for row, spans in form.rows.items() if spans[column][1] > 0]
-            if len(causes) > 1:
+            if len(causes) > 1 or set(causes) & set(form.sensitive):
                 raise ValueError(f"the unprotected report {name} can come from {' and '.join(causes)}")
             continue
         top = max(form.rows, key=lambda row: form.rows[row][column][1])

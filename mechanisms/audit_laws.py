@@ -11,6 +11,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final
 
+from . import audit_categorical as categorical
 from .audit_drawn_key import drawn_key_law, rounds_law
 from .audit_law import Cells, Draw, Keyed, ReportLaw, span
 from .probability import WORDS
@@ -80,11 +81,33 @@ def _pckv_grr(mechanism: Mechanism) -> tuple[ReportLaw, ...]:
     return (law,)
 
 
+def _percentiles(mechanism: Mechanism) -> tuple[ReportLaw, ...]:
+    """A pair of key and bin is one item of the inner oracle."""
+    inner: Mechanism = _parameter(mechanism, "_inner")
+    return law_of(inner)
+
+
 #: How to read the law of each mechanism, by its name.
 LAWS: Final[Mapping[str, Callable[[Mechanism], tuple[ReportLaw, ...]]]] = MappingProxyType(
     {
         "pckv-ue": _pckv_ue,
         "pckv-grr": _pckv_grr,
+        "rr": categorical.response_law,
+        "grr": categorical.response_law,
+        "sue": categorical.unary_law,
+        "oue": categorical.unary_law,
+        "olh": categorical.hashing_law,
+        "subset-selection": categorical.subset_law,
+        "shist": categorical.hadamard_law,
+        "hadamard": categorical.hadamard_law,
+        "psfo-grr": categorical.set_response_law,
+        "psfo-oue": categorical.set_unary_law,
+        "percentiles": _percentiles,
+        "harmony": categorical.sign_law,
+        "meanest": categorical.vector_law,
+        "urr": categorical.uldp_response_law,
+        "urap": categorical.uldp_bits_law,
+        "pum": categorical.personalised_law,
         "privkv": drawn_key_law,
         "kvue": drawn_key_law,
         "privkvm": rounds_law,

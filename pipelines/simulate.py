@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from ..errors import InputError
 from ..mechanisms.populations import Pairs, Population, Truth
 from ..schemas.mechanism_fields import MECHANISM_FIELDS
+from ..schemas.uldp_fields import TABLE as ULDP_TABLE
 
 __all__ = ["Layout", "UserIds", "collection_text", "record_batches", "simulate"]
 
@@ -74,6 +75,8 @@ def simulate(
         InputError: for an ending, a size or a range that cannot be, or an output that exists.
     """
     path, layout = _checked_output(output, layout, users, value_range)
+    if collection is not None:
+        _check_collection(mechanism)
     _check_targets(path, truth, collection, overwrite=overwrite)
     known = Truth(keys=population.keys)
     batches = record_batches(population, users, layout=layout, user_ids=user_ids, value_range=value_range, truth=known)
@@ -154,6 +157,16 @@ def collection_text(
 
 
 # -- checks ---------------------------------------------------------------------------------------------
+
+
+def _check_collection(mechanism: str) -> None:
+    """Refuse to write a definition of which a part that bears on privacy would have to be guessed."""
+    own = MECHANISM_FIELDS.get(mechanism)
+    if own is not None and ULDP_TABLE in own.fields:
+        raise InputError(
+            f"A definition for {mechanism} says in [{ULDP_TABLE}] what is sensitive, which nobody can guess. Leave out "
+            "--collection-to and write it yourself."
+        )
 
 
 def _checked_output(

@@ -322,6 +322,15 @@ def test_evaluate_tells_both_terms_of_the_bound(places, run_json, tmp_path):
     assert figures["wrong.csv"]["bound_background"] == pytest.approx(0.4, abs=0.15)
 
 
+@pytest.mark.parametrize("mechanism", ["urr", "urap", "pum"])
+def test_a_simulation_does_not_guess_what_is_sensitive(mechanism, run, tmp_path):
+    given = ("--population", "uniform", "--users", 10, "--keys", 5, "--output", tmp_path / "r.parquet")
+    code, _, err = run("simulate", *given, "--mechanism", mechanism, "--collection-to", tmp_path / "c.toml")
+    assert code == 2
+    assert "what is sensitive" in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_mechanisms_are_listed(run):
     _, out, _ = run("mechanisms", "--json")
     listed = {entry["name"]: entry for entry in json.loads(out)["mechanisms"]}

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NotAvailableError, ParameterError, did_you_mean
+from . import empirical_bayes, pckv_consistency
 from .data import Bool, Counts, Estimates, Field, Prediction, Records, Reports
-from .pckv_budget import Law, check_allocation, grr_law, grr_ratio, ue_law, ue_ratio
+from .pckv_budget import NUMERICAL, Law, check_allocation, grr_law, grr_ratio, ue_law, ue_law_of_share, ue_ratio
 from .pckv_estimation import estimate
+from .pckv_numerical import Prior, best_share
 from .pckv_sampling import OWN_BLOCKS, check_records, sample
 from .pckv_theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
 from .probability import log_up, parse_epsilon
@@ -52,9 +54,11 @@ class PCKV(Mechanism):
     """
 
     has_values: ClassVar[bool] = True
-    estimators: ClassVar[tuple[str, ...]] = ("corrected", "baseline")
+    estimators: ClassVar[tuple[str, ...]] = ("corrected", "baseline", "empirical-bayes", "norm-sub", "base-cut")
     #: Largest domain.
     keys_max: ClassVar[int]
+    #: Whether there is the allocation "numerical".
+    numerical: ClassVar[bool] = False
 
     epsilon: Decimal
     keys: int
@@ -80,12 +84,12 @@ class PCKV(Mechanism):
 
         Raises:
             ParameterError: for a parameter outside what is allowed.
-            NotAvailableError: for padding "auto" or allocation "numerical".
+            NotAvailableError: for padding "auto".
         """
         object.__setattr__(self, "epsilon", parse_epsilon(epsilon))
         object.__setattr__(self, "keys", self._whole("keys", keys, self.keys_max))
         object.__setattr__(self, "padding", self._whole("padding", padding, PADDING_MAX))
-        check_allocation(allocation)
+        check_allocation(allocation, numerical=self.numerical)
         object.__setattr__(self, "allocation", allocation)
         object.__setattr__(self, "_law", self._make_law())
 
@@ -160,11 +164,13 @@ class PCKV(Mechanism):
         Args:
             counts: counts of this mechanism.
             estimator: "corrected" (default) clips frequencies to [1/n, 1] and means to [-1, 1]; "baseline"
-                gives unclipped figures and no mean where the frequency is not positive.
+                gives unclipped figures and no mean where the frequency is not positive; "empirical-bayes" draws
+                the corrected figures towards a prior that all keys together reveal; "norm-sub" makes the
+                frequencies sum to the padding at most; "base-cut" sets those to 0 that may be mere noise.
 
         Returns:
             Estimates in units of [-1, 1]. Frequencies are unbiased if nobody holds more keys than the
-            padding.
+            padding. Standard errors and intervals are those of the raw figures, whatever the estimator.
 
         Raises:
             ParameterError: for an unknown estimator.
@@ -176,7 +182,28 @@ class PCKV(Mechanism):
         if name not in self.estimators:
             raise ParameterError(f"estimator is {name!r}. {did_you_mean(str(name), self.estimators)}")
         positive, negative = counts.cells["n1"], counts.cells["n2"]
-        return estimate(self.probabilities, self.padding, counts.n, positive, negative, corrected=name == "corrected")
+        law = self.probabilities
+        found = estimate(law, self.padding, counts.n, positive, negative, corrected=name != "baseline")
+        if name == "empirical-bayes":
+            return empirical_bayes.shrink(law, self.padding, found)
+        if name == "norm-sub":
+            return pckv_consistency.norm_sub(self.padding, found)
+        return pckv_consistency.base_cut(law, self.padding, found) if name == "base-cut" else found
+
+
+def _prior(allocation: str, given: Mapping[str, Decimal | int | float | str]) -> Prior | None:
+    """Return the prior, which the allocation "numerical" needs and no other has."""
+    if allocation != NUMERICAL:
+        if given:
+            raise ParameterError(f"A prior acts on allocation {NUMERICAL!r} alone, but allocation is {allocation!r}.")
+        return None
+    missing = [name for name in ("frequency", "mean", "users") if name not in given]
+    if missing:
+        raise ParameterError(
+            f"allocation {NUMERICAL!r} needs a prior, of which {', '.join(missing)} is missing: what you believe of a "
+            "typical key before anything is collected."
+        )
+    return Prior(**given)
 
 
 def _has_layout(reports: Reports, layout: tuple[Field, ...]) -> bool:
@@ -189,11 +216,15 @@ def _has_layout(reports: Reports, layout: tuple[Field, ...]) -> bool:
     )
 
 
+@dataclass(frozen=True, kw_only=True, init=False)
 class PCKVUE(PCKV):
     """PCKV-UE: a report has a cell +1, -1 or 0 for every key, as two bit planes.
 
     Best for domains up to some thousand keys. The cells of the dummy keys are never made: leaving them out
     depends on nothing secret and the server has no use for them.
+
+    Attributes:
+        prior: what the allocation "numerical" is best for; None with any other.
 
     Privacy:
         epsilon-LDP for the whole record, whatever the padding, with
@@ -205,13 +236,58 @@ class PCKVUE(PCKV):
 
     name: ClassVar[str] = "pckv-ue"
     keys_max: ClassVar[int] = _UE_KEYS
+    numerical: ClassVar[bool] = True
+
+    prior: Prior | None
+
+    def __init__(
+        self,
+        *,
+        epsilon: Decimal | int | float | str,
+        keys: int,
+        padding: int,
+        allocation: str = "optimized",
+        prior_frequency: Decimal | int | float | str | None = None,
+        prior_mean: Decimal | int | float | str | None = None,
+        prior_users: Decimal | int | float | str | None = None,
+        prior_mean_weight: Decimal | int | float | str | None = None,
+    ) -> None:
+        """Check the parameters and compute the thresholds.
+
+        Args:
+            epsilon: privacy budget of one report, in [0.001, 20]; a float stands for its shortest text.
+            keys: number of keys of the domain.
+            padding: padding length, at least 1: about the number of keys that most people hold at most.
+            allocation: "optimized" (default), "non-optimized", "naive" or "numerical".
+            prior_frequency: with "numerical": frequency of a typical key.
+            prior_mean: its mean, in [-1, 1].
+            prior_users: about how many users will report.
+            prior_mean_weight: 1 (default) minimises the error of means, 0 that of frequencies.
+
+        Raises:
+            ParameterError: for a parameter outside what is allowed.
+            NotAvailableError: for padding "auto".
+
+        Privacy:
+            The prior must be a constant or come from published estimates, never from the records.
+        """
+        given = {
+            "frequency": prior_frequency,
+            "mean": prior_mean,
+            "users": prior_users,
+            "mean_weight": prior_mean_weight,
+        }
+        object.__setattr__(self, "prior", _prior(allocation, {k: v for k, v in given.items() if v is not None}))
+        super().__init__(epsilon=epsilon, keys=keys, padding=padding, allocation=allocation)
 
     @classmethod
     def _advice(cls, what: str) -> str:
         return " A report would grow beyond 25 KB; use pckv-grr for more keys." if what == "keys" else ""
 
     def _make_law(self) -> Law:
-        return ue_law(self.epsilon, self.allocation)
+        if self.prior is None:
+            return ue_law(self.epsilon, self.allocation)
+        return ue_law_of_share(self.epsilon, best_share(self.epsilon, self.padding, self.prior))
 
     def thresholds(self) -> Mapping[str, int]:
         """Thresholds of 2^64: sampled key kept with its sign; kept at all; another key's cell set."""

@@ -15,13 +15,25 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from ..errors import NotAvailableError, ParameterError, did_you_mean
+from ..errors import ParameterError, did_you_mean
+from .pckv_numerical import other_share
 from .probability import EXACT, WORDS, budget_ratio, largest_threshold, round_down, round_up
 
-__all__ = ["ALLOCATIONS", "Law", "check_allocation", "grr_law", "grr_ratio", "ue_law", "ue_ratio"]
+__all__ = [
+    "ALLOCATIONS",
+    "NUMERICAL",
+    "Law",
+    "check_allocation",
+    "grr_law",
+    "grr_ratio",
+    "ue_law",
+    "ue_law_of_share",
+    "ue_ratio",
+]
 
+#: Allocations by a closed form, and the one that is searched for.
 ALLOCATIONS: Final = ("optimized", "non-optimized", "naive")
-_LATER: Final = ("numerical",)
+NUMERICAL: Final = "numerical"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +61,21 @@ class Law:
     p: Fraction
 
 
-def check_allocation(allocation: str) -> None:
-    """Refuse anything but the names of `ALLOCATIONS`.
+def check_allocation(allocation: str, *, numerical: bool) -> None:
+    """Refuse anything but the names of `ALLOCATIONS` and, where the mechanism has it, "numerical".
 
     Raises:
-        NotAvailableError: for a name that is reserved.
         ParameterError: for any other.
     """
-    if allocation in ALLOCATIONS:
+    allowed = (*ALLOCATIONS, NUMERICAL) if numerical else ALLOCATIONS
+    if allocation in allowed:
         return
-    if allocation in _LATER:
-        raise NotAvailableError.of(f"allocation = {allocation!r}", instead='Use "optimized".')
-    raise ParameterError(f"allocation is {allocation!r}. {did_you_mean(str(allocation), ALLOCATIONS)}")
+    if allocation == NUMERICAL:
+        raise ParameterError(
+            'allocation is "numerical", which pckv-grr does not have: its closed form is within 0.1 % of the best '
+            'split. Use "optimized".'
+        )
+    raise ParameterError(f"allocation is {allocation!r}. {did_you_mean(str(allocation), allowed)}")
 
 
 def _split(epsilon: Decimal, padding: int, allocation: str) -> tuple[Decimal, Decimal]:
@@ -105,9 +120,24 @@ def ue_ratio(same: int, kept: int, other: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def ue_law(epsilon: Decimal, allocation: str) -> Law:
-    """Thresholds of PCKV-UE: a and p rounded down, b up, then p lowered until the exact loss fits."""
+    """Thresholds of PCKV-UE for an allocation of `ALLOCATIONS`."""
     e1, e2 = _split(epsilon, 1, allocation)
-    share_a, share_b = _unary_key_shares(e1, allocation)
+    return _ue_law(epsilon, *_unary_key_shares(e1, allocation), e1, e2)
+
+
+@lru_cache(maxsize=256)
+def ue_law_of_share(epsilon: Decimal, share: Decimal) -> Law:
+    """Thresholds of PCKV-UE with a = `share`; see `pckv_numerical`."""
+    budget = EXACT.exp(epsilon)
+    share_b = other_share(share, budget, EXACT)
+    odds = EXACT.divide(
+        EXACT.multiply(share, EXACT.subtract(1, share_b)), EXACT.multiply(share_b, EXACT.subtract(1, share))
+    )
+    return _ue_law(epsilon, share, share_b, odds, budget)
+
+
+def _ue_law(epsilon: Decimal, share_a: Decimal, share_b: Decimal, e1: Decimal, e2: Decimal) -> Law:
+    """Round a and p down, b up, then lower p until the exact loss fits."""
     kept, other = round_down(share_a), round_up(share_b)
     limit = budget_ratio(epsilon)
     same = largest_threshold(

@@ -172,12 +172,13 @@ class Definition:
 def _asked(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters that clients answer to, tables included.
 
-    An allocation acts through the thresholds alone; virtual rounds and background knowledge are the server's.
+    An allocation and its prior act through the thresholds alone; virtual rounds and background knowledge are the
+    server's.
     """
     return {
         name: _asked(value) if isinstance(value, Mapping) else value
         for name, value in parameters.items()
-        if name not in ("allocation", "virtual_rounds", "background")
+        if name not in ("allocation", "prior", "virtual_rounds", "background", "percentiles")
     }
 
 

@@ -14,12 +14,17 @@ from typing import Any, Final
 
 from ..errors import NotAvailableError
 from . import uldp_fields
-from .fields import choice, integer, required
+from .fields import choice, integer, number, required, wrong
 from .keys import KeyDomain
+from .prior_fields import TABLE as PRIOR_TABLE
+from .prior_fields import prior_arguments, read_prior
 from .privkv_fields import TABLE as PRIVKV_TABLE
 from .privkv_fields import read_privkv, read_privkvm, read_privkvm_plus
 
 __all__ = ["LATER_ESTIMATORS", "LATER_MECHANISMS", "LATER_TABLES", "MECHANISM_FIELDS", "MechanismFields"]
+
+
+_ALLOCATIONS: Final = ("optimized", "naive", "non-optimized")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +51,12 @@ class MechanismFields:
 
 
 def _pckv(data: Mapping[str, Any]) -> dict[str, Any]:
-    allocations = ("optimized", "naive", "non-optimized")
-    return {
-        "padding": _padding(data),
-        "allocation": choice(data, "allocation", allocations, ("numerical",), default="optimized"),
-    }
+    return {"padding": _padding(data), "allocation": choice(data, "allocation", _ALLOCATIONS, default="optimized")}
+
+
+def _pckv_ue(data: Mapping[str, Any]) -> dict[str, Any]:
+    allocation = choice(data, "allocation", (*_ALLOCATIONS, "numerical"), default="optimized")
+    return {"padding": _padding(data), "allocation": allocation, **read_prior(data, allocation)}
 
 
 def _padding(data: Mapping[str, Any]) -> int:
@@ -61,8 +67,14 @@ def _padding(data: Mapping[str, Any]) -> int:
     return integer(given, "padding", what, least=1)
 
 
-_PCKV: Final = MechanismFields(
-    has_values=True, fields=("padding", "allocation"), estimators=("corrected", "baseline"), read=_pckv
+_PCKV_GRR: Final = MechanismFields(
+    has_values=True,
+    fields=("padding", "allocation"),
+    estimators=("corrected", "baseline", "empirical-bayes", "norm-sub", "base-cut"),
+    read=_pckv,
+)
+_PCKV_UE: Final = replace(
+    _PCKV_GRR, fields=("padding", "allocation", PRIOR_TABLE), read=_pckv_ue, resolve=prior_arguments
 )
 
 _ADJUSTED: Final = ("clip", "norm-sub", "base-cut")
@@ -72,6 +84,31 @@ _ONE_SYMBOL: Final = MechanismFields(
 )
 _SYMBOLS: Final = MechanismFields(
     has_values=False, fields=(), estimators=("empirical", "thresholded", "composite-em", *_ADJUSTED), read=lambda _: {}
+)
+
+
+def _percentiles(data: Mapping[str, Any]) -> dict[str, Any]:
+    oracles = ("psfo-oue", "psfo-grr", "grr", "sue", "oue", "olh", "shist", "hadamard")
+    oracle = choice(data, "oracle", oracles, default="psfo-oue")
+    what = "a list of numbers between 0 and 100, such as [25, 50, 75]"
+    wanted = data.get("percentiles", [25, 50, 75])
+    if not isinstance(wanted, list):
+        raise wrong("percentiles", wanted, what)
+    read: dict[str, Any] = {
+        "bins": integer(data.get("bins", 16), "bins", "an integer of at least 2", least=2),
+        "oracle": oracle,
+        "percentiles": [number(one, "percentiles", what) for one in wanted],
+    }
+    if oracle.startswith("psfo") or "padding" in data:
+        read["padding"] = _padding(data)
+    return read
+
+
+_PERCENTILES: Final = MechanismFields(
+    has_values=True,
+    fields=("bins", "oracle", "percentiles", "padding"),
+    estimators=("empirical",),
+    read=_percentiles,
 )
 _MEANS: Final = MechanismFields(has_values=True, fields=(), estimators=("corrected", "baseline"), read=lambda _: {})
 _ITEM_SETS: Final = MechanismFields(
@@ -111,8 +148,8 @@ _PUM: Final = replace(
 #: Fields by name of the mechanism.
 MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
     {
-        "pckv-ue": _PCKV,
-        "pckv-grr": _PCKV,
+        "pckv-ue": _PCKV_UE,
+        "pckv-grr": _PCKV_GRR,
         "rr": _ONE_SYMBOL,
         "grr": _ONE_SYMBOL,
         "sue": _SYMBOLS,
@@ -125,6 +162,7 @@ MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
         "psfo-oue": _ITEM_SETS,
         "harmony": _MEANS,
         "meanest": _MEANS,
+        "percentiles": _PERCENTILES,
         "urr": _URR,
         "urap": _URAP,
         "pum": _PUM,
@@ -139,7 +177,5 @@ MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
 
 #: Names that belong to later versions.
 LATER_MECHANISMS: Final[tuple[str, ...]] = ()
-LATER_ESTIMATORS: Final = (
-    "empirical-bayes",
-)  # fmt: skip
-LATER_TABLES: Final = ("auto", "prior")
+LATER_ESTIMATORS: Final[tuple[str, ...]] = ()
+LATER_TABLES: Final = ("auto",)

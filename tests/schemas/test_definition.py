@@ -117,10 +117,7 @@ def test_unknown_names_get_a_suggestion(changes: dict[str, object], hint: str) -
     "changes",
     [
         {"padding": '"auto"'},
-        {"allocation": '"numerical"'},
-        {"estimator": '"empirical-bayes"'},
         {"tables": {"auto": "share = 0.1"}},
-        {"tables": {"prior": "users = 1000"}},
     ],
 )
 def test_features_of_later_versions_are_refused_by_name(changes: dict[str, object]) -> None:

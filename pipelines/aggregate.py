@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError, RunError
-from ..mechanisms import Counts
+from ..mechanisms import Counts, MultiRound
 from ..mechanisms.poisoning import FALSE_ALARM, Finding
 from ..schemas.counts import COUNTS_COLUMNS, MAIN_GROUP, counts_from_table
 from ..schemas.manifest import Manifest, Randomness
@@ -28,7 +28,7 @@ from ..transforms.report_files import AcceptReports, ReportInputs, inspect_repor
 from ..transforms.report_files_checks import open_file
 from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary, WriteSummary, read_summary
-from .aggregate_rounds import aggregate_round, open_round
+from .aggregate_rounds import aggregate_round, estimate_stored, open_round
 from .output import OutputFolder
 from .results import finish_files, manifest_of, reports_counted, require_every_key
 from .running import Clock, Engine, engine_pipeline
@@ -87,6 +87,10 @@ def aggregate(
     """
     if detect_poisoning:
         require_unary(collection)
+    if isinstance(collection.mechanism, MultiRound) and round_ is None and state_folder is None:
+        paths = expand(patterns)
+        if all(_kind(path) == "counts" for path in paths):
+            return estimate_stored(collection, paths, output, format_=format_, overwrite=overwrite)
     which = open_round(collection, round_, state_folder)
     if which is not None:
         if period is not None:

@@ -20,6 +20,7 @@ from ..mechanisms import Counts, MultiRound, Secret, State
 from ..mechanisms.rounds import DrawnFeedback, budget_text
 from ..schemas.counts import MAIN_GROUP, counts_from_table, counts_schema
 from ..schemas.manifest import Manifest, Randomness
+from ..schemas.reports import FileHeader
 from ..transforms.collection import Collection
 from ..transforms.count import CountReports
 from ..transforms.estimate import GatherCounts, estimates_batch
@@ -37,6 +38,7 @@ from .running import Clock, Engine, engine_pipeline
 __all__ = [
     "OpenRound",
     "aggregate_round",
+    "estimate_stored",
     "feedback_for",
     "open_round",
     "protocol_of",
@@ -209,6 +211,73 @@ def aggregate_round(
         result.publish()
         folder.close_round(state, period=period, private=private)
     return manifest
+
+
+def estimate_stored(
+    collection: Collection,
+    paths: Sequence[str],
+    output: str | Path,
+    *,
+    format_: str = "parquet",
+    overwrite: bool = False,
+) -> Manifest:
+    """Estimate anew from the counts file of a collection in rounds.
+
+    Args:
+        collection: the definition under which the rounds were asked; its estimator may be another one.
+        paths: one counts file. Counts of two runs cannot be added: different signs were fed back.
+        output: folder for estimates, counts and manifest.
+        format_: format of the estimates.
+        overwrite: replace an earlier result.
+
+    Raises:
+        InputError: There are several files, or one that no run in rounds left behind.
+    """
+    clock, protocol = Clock(), protocol_of(collection)
+    if len(paths) != 1:
+        raise InputError(
+            f"{len(paths)} counts files were given; counts of collections in rounds cannot be added, since what was "
+            "fed back between rounds differs. Give one counts.parquet."
+        )
+    header, state = _stored_state(collection, protocol, paths[0])
+    with OutputFolder(output, overwrite=overwrite) as result:
+        files = write_state(
+            collection, state, result.staging, format_=format_, private=header.private, period=header.period
+        )
+        manifest = manifest_of(
+            "aggregate",
+            collection,
+            Randomness(source="reports", private=header.private, period=header.period),
+            Engine(),
+            clock,
+            records=None,
+            reports={"counted": sum(counts.n for counts in state.counts), "malformed": 0},
+            files=files,
+            spends=False,
+            epsilon=rounds_epsilon(protocol, state, spends=False),
+        )
+        manifest.write(result.staging)
+        result.publish()
+    return manifest
+
+
+def _stored_state(collection: Collection, protocol: MultiRound, path: str) -> tuple[FileHeader, State]:
+    """Advance through the rounds of a counts file."""
+    table = pq.read_table(path)
+    header = FileHeader.read(table.schema.metadata, path)
+    header.require(kind="counts", fingerprint=collection.fingerprint, path=path)
+    sizes = {name: len(cells) for name, cells in protocol.zero().cells.items()}
+    try:
+        groups = counts_from_table(table, sizes)
+    except ValueError as error:
+        raise InputError(f"{path} holds counts that cannot be: {error}.") from error
+    state = protocol.initial()
+    for round_, group in sorted(groups):
+        if (round_, group) != (state.round, MAIN_GROUP) or state.done:
+            raise InputError(f"{path} holds counts of round {round_}, group {group!r}, which cannot be there.")
+        n, cells = groups[round_, group]
+        state = protocol.advance(state, Counts(n=n, cells=cells))
+    return header, state
 
 
 def _one_period(inputs: ReportInputs, folder: RoundFolder) -> str:

@@ -79,6 +79,11 @@ def test_halves_over_files_give_the_bytes_of_collect(ask, nested, people, secret
         tmp_path / "whole" / "estimates.parquet"
     ).read_bytes()
     assert set(pq.read_table(tmp_path / "whole" / "counts.parquet")["round"].to_pylist()) == {1, 2}
+    # stored counts can be estimated anew
+    stored = tmp_path / "whole" / "counts.parquet"
+    run_json("aggregate", "--collection", definition, "--input", stored, "--output", tmp_path / "anew")
+    assert counts_of(tmp_path / "anew") == counts_of(tmp_path / "whole")
+    assert read_estimates(tmp_path / "anew").equals(read_estimates(tmp_path / "whole"))
     # what lies in the folder: no estimate for clients, no user id for anybody
     feedback = pq.read_table(state / "feedback-round-2.parquet")
     assert [(field.name, field.type.byte_width) for field in feedback.schema] == [("user", 16), ("signs", 1)]

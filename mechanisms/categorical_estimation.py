@@ -110,8 +110,12 @@ class Supports:
 
     def significance(self, alpha: float = ALPHA) -> F64:
         """Threshold that a share of 0 exceeds with probability alpha / d, by the normal approximation."""
-        threshold: F64 = -NormalDist().inv_cdf(alpha / len(self.counts)) * self.error(0.0)
-        return threshold
+        return self.quantile(len(self.counts), alpha) * self.error(0.0)
+
+    @staticmethod
+    def quantile(symbols: int, alpha: float = ALPHA) -> float:
+        """Return how many standard errors one of so many symbols exceeds with probability alpha / symbols."""
+        return -NormalDist().inv_cdf(alpha / symbols)
 
 
 # -- from unbiased shares to distributions --------------------------------------------------------------------

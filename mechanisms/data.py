@@ -181,6 +181,7 @@ class Estimates:
         mean_low: lower 95 % bound, centred on the raw mean, clipped to the possible range.
         mean_high: upper 95 % bound.
         mean_raw: the uncorrected ("baseline") mean, not clipped.
+        further: more figures in the units of the values, by name (p50, minimum, …), float64 (d,) each.
         support: the counts behind the estimates (n1, n2, …), int64 (d,) each.
         flags: reasons not to trust a figure, bool (d,) each.
     """
@@ -196,6 +197,7 @@ class Estimates:
     mean_low: F64 | None = None
     mean_high: F64 | None = None
     mean_raw: F64 | None = None
+    further: Mapping[str, F64] = field(default_factory=dict)
     support: Mapping[str, I64] = field(default_factory=dict)
     flags: Mapping[str, Bool] = field(default_factory=dict)
 
@@ -229,4 +231,5 @@ class Estimates:
             mean_high=place(self.mean_high),
             mean_raw=place(self.mean_raw),
             mean_se=None if self.mean_se is None else self.mean_se * half,
+            further={name: low + (x + 1.0) * half for name, x in self.further.items()},
         )

@@ -266,7 +266,14 @@ class PUM(Mechanism):
         if counts.n == 0:
             nothing = symbols.frequency[first]
             return Estimates(
-                n=0, support=support, flags=flags, **dict.fromkeys(("frequency", *_ERRORS, "frequency_raw"), nothing)
+                n=0,
+                frequency=nothing,
+                frequency_se=nothing,
+                frequency_low=nothing,
+                frequency_high=nothing,
+                frequency_raw=nothing,
+                support=support,
+                flags=flags,
             )
         raw = self._background.spread(symbols.frequency_raw)
         shares = np.clip(symbols.frequency_raw, 0.0, 1.0)
@@ -295,9 +302,6 @@ class PUM(Mechanism):
             Murakami and Kawamoto, theorem 1.
         """
         return bound_terms(self._background, self.symbol_shares(counts, estimator), joint, untold)
-
-
-_ERRORS: Final = ("frequency_se", "frequency_low", "frequency_high")
 
 
 def _tag_names(given: object) -> tuple[str, ...]:

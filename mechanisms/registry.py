@@ -16,6 +16,7 @@ from .kvue import KVUE
 from .local_hashing import OLH
 from .meanest import MeanEst
 from .pckv import PCKVGRR, PCKVUE
+from .percentiles import Percentiles
 from .privkv import PrivKV
 from .privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
 from .protocol import Mechanism
@@ -58,6 +59,12 @@ class Entry:
     def parameters(self) -> tuple[str, ...]:
         """Names of the parameters."""
         return tuple(p for p in inspect.signature(self.mechanism).parameters)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Names of the parameters that have no default."""
+        given = inspect.signature(self.mechanism).parameters.items()
+        return tuple(name for name, one in given if one.default is inspect.Parameter.empty)
 
     @property
     def has_values(self) -> bool:
@@ -166,6 +173,14 @@ _VALUES: Final = (
         guarantee=_WHOLE,
         source="Duchi, Jordan, Wainwright: Minimax Optimal Procedures for Locally Private Estimation, JASA 2018",
         use="a vector of numbers from everybody; comparison with harmony",
+    ),
+    Entry(
+        mechanism=Percentiles,
+        estimates="frequency, mean, percentiles, minimum and maximum of each key",
+        report_size="1 bit a key and bin, or as the oracle that is chosen",
+        guarantee=_WHOLE,
+        source="Ye, Hu, Meng, Zheng: PrivKV, IEEE S&P 2019, names the extension; the details are ours",
+        use="medians and the spread of values, where the mean is not enough",
     ),
 )
 _BOTH: Final = "frequency and mean of each key"
@@ -298,8 +313,8 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
     for given in parameters:
         if given not in entry.parameters:
             raise ParameterError(f"{name} has no parameter {given!r}. {did_you_mean(given, entry.parameters)}")
-    for wanted in ("epsilon", "keys", "padding", "sensitive", "tags"):
-        if wanted in entry.parameters and wanted not in parameters:
+    for wanted in entry.required:
+        if wanted not in parameters:
             raise ParameterError(f"{name} needs {wanted!r}, which is missing; there is no default for it.")
     build: Callable[..., Mechanism] = entry.mechanism  # the constructor checks every value itself
     return build(**parameters)

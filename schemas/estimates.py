@@ -17,7 +17,12 @@ MEAN_COLUMNS = ("mean", "mean_se", "mean_low", "mean_high", "mean_raw")
 
 
 def estimates_schema(
-    *, has_values: bool, support: tuple[str, ...], has_frequency: bool = True, header: FileHeader | None = None
+    *,
+    has_values: bool,
+    support: tuple[str, ...],
+    has_frequency: bool = True,
+    further: tuple[str, ...] = (),
+    header: FileHeader | None = None,
 ) -> pa.Schema:
     """Arrow schema of estimates files.
 
@@ -25,9 +30,10 @@ def estimates_schema(
         has_values: whether there are mean columns.
         support: names of the counts behind an estimate, e.g. ("n1", "n2").
         has_frequency: whether there are frequency columns.
+        further: names of more figures, e.g. ("p50", "minimum").
         header: metadata to attach.
     """
-    figures = (FREQUENCY_COLUMNS if has_frequency else ()) + (MEAN_COLUMNS if has_values else ())
+    figures = (FREQUENCY_COLUMNS if has_frequency else ()) + (MEAN_COLUMNS if has_values else ()) + further
     fields = [pa.field("key", pa.string(), nullable=False)]
     fields += [pa.field(name, pa.float64()) for name in figures]
     fields += [pa.field(name, pa.int64(), nullable=False) for name in (*support, "n")]

@@ -46,6 +46,7 @@ def estimates_batch(
     schema = estimates_schema(
         has_values=estimates.mean is not None,
         has_frequency=collection.mechanism.has_frequency,
+        further=tuple(estimates.further),
         support=tuple(sorted(estimates.support)),
         header=collection.header("estimates", period=period, private=private),
     )
@@ -56,7 +57,7 @@ def estimates_batch(
 
 def _figures(estimates: Estimates, schema: pa.Schema) -> dict[str, npt.NDArray[np.float64]]:
     names = FREQUENCY_COLUMNS + MEAN_COLUMNS
-    return {name: getattr(estimates, name) for name in names if name in schema.names}
+    return {name: getattr(estimates, name) for name in names if name in schema.names} | dict(estimates.further)
 
 
 class GatherCounts(beam.PTransform):

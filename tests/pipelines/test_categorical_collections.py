@@ -262,3 +262,30 @@ def test_csv_and_json_results_without_values(run_json, tmp_path):
         run_json("collect", *given)
         found = run_json("evaluate", "--estimates", out, "--records", records)
         assert found["figures"]["keys"] == 4
+
+
+def test_percentiles_stand_beside_each_key(run, run_json, tmp_path):
+    more = "bins = 10\npadding = 3\npercentiles = [50, 97.5]"
+    values = "[values]\nrange = [0, 200]\n"
+    collection = definition(
+        tmp_path / "c.toml", "percentiles", epsilon="8", keys=["height", "weight", "age"], more=more, values=values
+    )
+    records = numbers(tmp_path / "r.parquet", 6000)
+    given = ("--collection", collection, "--input", records)
+    run_json("collect", *given, "--output", tmp_path / "out", "--seed", 4)
+    rows = {row["key"]: row for row in estimates(tmp_path / "out").to_pylist()}
+    for key, median in (("height", 170), ("weight", 70), ("age", 50)):
+        assert rows[key]["p50_low"] <= rows[key]["p50"] <= rows[key]["p50_high"]
+        assert rows[key]["p50_low"] - 20 <= median <= rows[key]["p50_high"] + 20
+    assert rows["height"]["minimum"] == 160
+    assert rows["height"]["maximum"] == 200  # bins of 20: 180 lies in the last
+    assert rows["weight"]["p97.5"] <= 100
+    assert {"p50", "p97.5", "p97.5_low", "maximum"} <= rows["age"].keys()
+    run_json("perturb", *given, "--output", tmp_path / "reports", "--seed", 4)
+    inputs = ("--input", tmp_path / "reports" / "*.parquet")
+    run_json("aggregate", "--collection", collection, *inputs, "--output", tmp_path / "halves")
+    assert estimates(tmp_path / "halves").equals(estimates(tmp_path / "out"))
+    wrong = definition(tmp_path / "w.toml", "percentiles", more="bins = 1\npadding = 3", values=values)
+    code, _, err = run("collect", "--collection", wrong, "--input", records, "--output", tmp_path / "no")
+    assert code == 2
+    assert "'bins' is 1" in err

@@ -11,13 +11,16 @@ INSTALL_INPUTS := pyproject.toml
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs examples bench clean $(EXAMPLES:%=example-%)
+.PHONY: help demo engines test lint format docs examples bench clean $(EXAMPLES:%=example-%)
 
 help:  ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.examples  ## estimates from real people's answers that the server never saw
 	$(BIN)/python -m examples.demo $(OUTPUT)
+
+engines: $(VENV)/.test  ## fetch Prism, Flink and Spark (Java, Maven, Go), and try each
+	$(BIN)/ldp-beam doctor
 
 test: $(VENV)/.test  ## all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -30,6 +30,7 @@ from .cli_audit import audit
 from .cli_compare import compare
 from .cli_engine import doctor, engine
 from .cli_ledger import ledger, ledger_arguments, ledger_options
+from .cli_plan import plan
 from .cli_report import report
 from .client import RecordSource
 from .collect import ClientRun
@@ -46,7 +47,7 @@ __all__ = ["main"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LATER_VERBS = ("plan", "stream")
+_LATER_VERBS = ("stream",)
 _BEAM_ARGUMENTS = "ldp_beam.beam_arguments"
 
 
@@ -461,6 +462,7 @@ cli.add_command(compare)
 cli.add_command(engine)
 cli.add_command(doctor)
 cli.add_command(audit)
+cli.add_command(plan)
 cli.add_command(ledger)
 
 

@@ -81,6 +81,10 @@ class Process:
         """End the process and everything in its group."""
         stop_group(self.pid, wait=self._popen.wait)
 
+    def detach(self) -> None:
+        """Let it outlive this process: nobody will wait for it here, and Python shall not complain."""
+        self._popen.returncode = 0
+
     def last_words(self) -> str:
         """Return the line of its log that tells best why it ended."""
         try:
@@ -103,18 +107,22 @@ def stop_group(pgid: int, *, wait: Callable[[float], object] | None = None, grac
         return
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline:
-        _reap(wait)
+        _reap(wait, pgid)
         if not group_is_alive(pgid):
             return
         time.sleep(_POLL_SECONDS)
     _signal_group(pgid, signal.SIGKILL)
-    _reap(wait, seconds=grace)
+    _reap(wait, pgid, seconds=grace)
 
 
-def _reap(wait: Callable[[float], object] | None, seconds: float = 0.0) -> None:
+def _reap(wait: Callable[[float], object] | None, pid: int, seconds: float = 0.0) -> None:
+    """Take notice of the end of a child; a process that nobody took notice of still counts as a member of its group."""
     if wait is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             wait(seconds)
+    else:
+        with contextlib.suppress(ChildProcessError):  # started by another process, which has ended
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _signal_group(pgid: int, number: signal.Signals) -> bool:

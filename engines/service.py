@@ -96,6 +96,8 @@ def start_service(engine: str, *, cluster: bool = False, workers: int = 2, optio
             processes=tuple((p.name, p.pid, start_time(p.pid) or "") for p in started),
         )
         _state_file(engine).write_text(json.dumps(asdict(service)), encoding="utf-8")
+        for process in started:
+            process.detach()
     except BaseException:
         _stop([process.pid for process in started])
         shutil.rmtree(folder, ignore_errors=True)

@@ -308,6 +308,10 @@ class Stream:
         self._record_key = record_key
         self._block_key = block_key
 
+    def answer(self, number: int) -> Stream:
+        """Return the random bits of one of several answers of a user in one report: blocks of their own."""
+        return Stream(self._record_key, _derive(self._block_key, "answer", str(int(number)))[:16])
+
     def source(self) -> BlockSource:
         """Return the block function, for one call in one thread."""
         return BlockSource(self._block_key)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from ..errors import NotAvailableError, ParameterError, did_you_mean
 from .grr import GRR, PSFOGRR, RR
@@ -21,6 +21,8 @@ from .privkv import PrivKV
 from .privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
 from .protocol import Mechanism
 from .pum import PUM
+from .repeated import Repeated
+from .rounds import MultiRound
 from .subset_selection import SubsetSelection
 from .unary_encoding import OUE, PSFOOUE, SUE
 from .urap import URAP
@@ -299,7 +301,8 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
 
     Args:
         name: a name of `MECHANISMS`.
-        **parameters: epsilon, keys, padding, allocation, …
+        **parameters: epsilon, keys, padding, allocation, …; and `reports`, the number of reports of each user, which
+            share epsilon, for all mechanisms that do not ask in rounds.
 
     Raises:
         ParameterError: for an unknown name, an unknown or missing parameter, or a value that is not allowed.
@@ -310,6 +313,8 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
     if name not in MECHANISMS:
         raise ParameterError(f"mechanism is {name!r}. {did_you_mean(str(name), MECHANISMS)}")
     entry = MECHANISMS[name]
+    if "reports" in parameters and "reports" not in entry.parameters:
+        return _repeated(entry, **parameters)
     for given in parameters:
         if given not in entry.parameters:
             raise ParameterError(f"{name} has no parameter {given!r}. {did_you_mean(given, entry.parameters)}")
@@ -318,3 +323,15 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
             raise ParameterError(f"{name} needs {wanted!r}, which is missing; there is no default for it.")
     build: Callable[..., Mechanism] = entry.mechanism  # the constructor checks every value itself
     return build(**parameters)
+
+
+def _repeated(entry: Entry, **parameters: Any) -> Mechanism:
+    """Make a mechanism that each user answers several times."""
+    if issubclass(entry.mechanism, MultiRound):
+        raise ParameterError(f"{entry.name} asks in rounds and has no 'reports'; leave the field out.")
+    reports, epsilon = parameters.pop("reports"), parameters.pop("epsilon", None)
+    if epsilon is None:
+        raise ParameterError(f"{entry.name} needs 'epsilon', which is missing; there is no default for it.")
+    return Repeated(
+        lambda each: make_mechanism(entry.name, epsilon=each, **parameters), epsilon=epsilon, reports=reports
+    )

@@ -24,7 +24,7 @@ __all__ = ["FINGERPRINT_VERSION", "Definition"]
 FINGERPRINT_VERSION = 1
 
 _EPSILON_LOW, _EPSILON_HIGH = Decimal("0.001"), Decimal(20)
-_COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys")
+_COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys", "reports")
 _KEY_SOURCES = ("file", "list", "count", "range")
 _VALUE_FIELDS = ("range", "duplicates", "outside")
 _LONGEST_NAME = 200
@@ -107,7 +107,7 @@ class Definition:
             name=public["name"],
             mechanism=public["mechanism"],
             epsilon=data["epsilon"],
-            parameters=own.read(data),
+            parameters=own.read(data) | _reports(data),
             estimator=public["estimator"],
             keys=keys,
             values=None if values is None else _values({**values, "range": ends}),
@@ -214,11 +214,17 @@ def _parse(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "name": _name(data),
         "mechanism": mechanism,
         "epsilon": _epsilon(data),
-        "parameters": own.read(data),
+        "parameters": own.read(data) | _reports(data),
         "estimator": choice(data, "estimator", own.estimators, LATER_ESTIMATORS, default=own.estimators[0]),
         "keys": _keys(table(data, "keys", 'an input such as count = 100 or file = "keys.csv"'), folder),
         "values": _values(table(data, "values", "the field range = [low, high]")) if own.has_values else None,
     }
+
+
+def _reports(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of reports of each user where it is not 1."""
+    given = integer(data.get("reports", 1), "reports", "an integer of at least 1 (reports of each user)", least=1)
+    return {} if given == 1 else {"reports": given}
 
 
 def _name(data: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -97,7 +98,8 @@ def _percentiles(data: Mapping[str, Any]) -> dict[str, Any]:
     read: dict[str, Any] = {
         "bins": integer(data.get("bins", 16), "bins", "an integer of at least 2", least=2),
         "oracle": oracle,
-        "percentiles": [number(one, "percentiles", what) for one in wanted],
+        # a manifest holds decimals as text
+        "percentiles": [Decimal(one) if isinstance(one, str) else number(one, "percentiles", what) for one in wanted],
     }
     if oracle.startswith("psfo") or "padding" in data:
         read["padding"] = _padding(data)

@@ -285,7 +285,38 @@ def test_percentiles_stand_beside_each_key(run, run_json, tmp_path):
     inputs = ("--input", tmp_path / "reports" / "*.parquet")
     run_json("aggregate", "--collection", collection, *inputs, "--output", tmp_path / "halves")
     assert estimates(tmp_path / "halves").equals(estimates(tmp_path / "out"))
+    found = run_json("evaluate", "--estimates", tmp_path / "out", "--records", records)
+    assert found["figures"]["mean_mse"] < 100
     wrong = definition(tmp_path / "w.toml", "percentiles", more="bins = 1\npadding = 3", values=values)
     code, _, err = run("collect", "--collection", wrong, "--input", records, "--output", tmp_path / "no")
     assert code == 2
     assert "'bins' is 1" in err
+
+
+def test_several_reports_of_each_user(run, run_json, tmp_path):
+    """Four shares within 7 standard errors."""
+    collection = definition(tmp_path / "c.toml", "psfo-grr", epsilon="12", more="reports = 3")
+    held = baskets(3000, sets=True)
+    records = write(tmp_path / "r.parquet", held, "nested")
+    given = ("--collection", collection, "--input", records, "--seed", 6)
+    manifest = run_json("collect", *given, "--output", tmp_path / "out")
+    assert manifest["reports"]["counted"] == 3000
+    assert manifest["epsilon"]["spent_per_user"] == "12"
+    assert 12 - 1e-8 < manifest["epsilon"]["exact"] <= 12
+    for row in estimates(tmp_path / "out").to_pylist():
+        share = np.mean([row["key"] in items for _, items in held])
+        assert row["n"] == 3000
+        assert abs(row["frequency_raw"] - share) < 7 * row["frequency_se"]
+    run_json("perturb", *given, "--output", tmp_path / "reports", "--format", "avro")
+    inputs = ("--input", tmp_path / "reports" / "*.avro")
+    run_json("aggregate", "--collection", collection, *inputs, "--output", tmp_path / "halves")
+    assert estimates(tmp_path / "halves").equals(estimates(tmp_path / "out"))
+    found = run_json("evaluate", "--estimates", tmp_path / "out", "--records", records)
+    assert found["figures"]["frequency_coverage"] is not None
+    single = definition(tmp_path / "s.toml", "psfo-grr", epsilon="12")
+    other = run_json("collect", "--collection", single, "--input", records, "--output", tmp_path / "single")
+    assert other["fingerprint"] != manifest["fingerprint"]
+    wrong = definition(tmp_path / "w.toml", "grr", more="reports = 0")
+    code, _, err = run("collect", "--collection", wrong, "--input", records, "--output", tmp_path / "no")
+    assert code == 2
+    assert "'reports' is 0" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -64,7 +65,8 @@ class GatherCounts(beam.PTransform):
     """(`CountBlock`, `Counts`) → ((round, group), `Counts`) over the whole domain, n = 0 included.
 
     In the global window the main group exists even where no report came, so that every declared key has an
-    estimate (flagged "no-reports") and an empty input is not mistaken for a missing one.
+    estimate (flagged "no-reports") and an empty input is not mistaken for a missing one. Where the reports are
+    in windows, a window without reports has no counts.
     """
 
     def __init__(self, collection: Collection) -> None:
@@ -74,19 +76,22 @@ class GatherCounts(beam.PTransform):
     def expand(
         self, counts: beam.PCollection[tuple[CountBlock, Counts]]
     ) -> beam.PCollection[tuple[tuple[int, str], Counts]]:
-        blocks = split_blocks(self._collection.mechanism.zero())
-        zero = [((self._collection.round, MAIN_GROUP, block), part) for block, part in blocks]
-        none = counts.pipeline | "NoReports" >> beam.Create(zero)
-        none.element_type = BLOCK_COUNTS
+        if counts.windowing.is_default():
+            counts = self._with_zero(counts)
         return (
-            (counts, none)
-            | beam.Flatten()
-            | "AddZero" >> beam.CombinePerKey(AddCounts())
+            counts
             | "ByGroup"
             >> beam.MapTuple(_by_group).with_output_types(beam.typehints.KV[tuple[int, str], tuple[int, Counts]])
             | beam.GroupByKey()
             | "Join" >> beam.MapTuple(_join).with_output_types(beam.typehints.KV[tuple[int, str], Counts])
         )
+
+    def _with_zero(self, counts: beam.PCollection[tuple[CountBlock, Counts]]) -> beam.PCollection[Any]:
+        blocks = split_blocks(self._collection.mechanism.zero())
+        zero = [((self._collection.round, MAIN_GROUP, block), part) for block, part in blocks]
+        none = counts.pipeline | "NoReports" >> beam.Create(zero)
+        none.element_type = BLOCK_COUNTS
+        return (counts, none) | beam.Flatten() | "AddZero" >> beam.CombinePerKey(AddCounts())
 
 
 def _by_group(key: CountBlock, counts: Counts) -> tuple[tuple[int, str], tuple[int, Counts]]:

@@ -146,7 +146,7 @@
       line: { color: palette[row % 12], dash: dashes[Math.floor(row / 3) % 4] }, marker: { color: palette[row % 12], size: 6 },
       hovertemplate: "<b>" + short(data.keys[i], 60) + "</b><br>%{x}: %{y:." + digits.frequency + "%}<extra></extra>",
     })), layout({
-      height: narrow() ? 420 : 440, showlegend: true, legend: { orientation: "h", y: -0.18 }, margin: { l: 8, r: 16, t: 8, b: 40 },
+      height: narrow() ? 420 : 440, showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, margin: { l: 8, r: 16, t: 44, b: 40 },
       yaxis: { tickformat: ".0%", rangemode: "tozero" }, xaxis: { type: "category" },
     }), config);
   }

@@ -77,6 +77,7 @@ def environment(request, wheel, tmp_path_factory):
 
 
 def test_the_wheel_holds_the_packages_and_their_files(wheel):
+    sources = wheel.parent.parent
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = email.message_from_bytes(archive.read(next(n for n in names if n.endswith("METADATA"))))
@@ -84,7 +85,7 @@ def test_the_wheel_holds_the_packages_and_their_files(wheel):
     assert tops == {"ldp_beam"}
     for package in PACKAGES:
         assert f"ldp_beam/{package}/py.typed" in names
-        for path in (ROOT / package).glob("*.py"):
+        for path in (sources / package).glob("*.py"):
             assert f"ldp_beam/{package}/{path.name}" in names
     for asset in ("page.html", "page.css", "page.js"):
         assert f"ldp_beam/pipelines/report_assets/{asset}" in names
@@ -106,7 +107,7 @@ def test_it_works_in_an_empty_environment(environment, tmp_path):
     program = bin_folder / "ldp-beam"
     assert PROJECT["project"]["version"] in call(program, "--version", cwd=tmp_path)
     made = ("--output", "people.parquet", "--collection-to", "c.toml")
-    call(program, "simulate", "--population", "gauss", "--users", 2000, "--keys", 5, *made, cwd=tmp_path)
+    call(program, "simulate", "--population", "gauss", "--users", 2000, "--keys", 20, *made, cwd=tmp_path)
     where = ("--collection", "c.toml", "--input", "people.parquet", "--output", "result")
     assert '"counted": 2000' in call(program, "collect", *where, "--json", cwd=tmp_path)
     page = ("report", "--input", "result", "--output", "page.html")

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from ldp_beam.errors import InputError
 from ldp_beam.transforms import (
     CollectEstimates,
@@ -162,3 +163,16 @@ def test_every_public_name_exists():
             assert name in dir(package)
     with pytest.raises(AttributeError, match="no attribute"):
         _ = ldp_beam.transforms.Nothing
+
+
+def test_each_window_has_estimates_of_its_own(define):
+    """Reports in windows are counted per window, and the sum of the windows' reports is everybody."""
+    collection = Collection.load(define())
+    days = beam.Map(lambda person: TimestampedValue(person, int(person[0].split("-")[1]) % 3 * 86_400))
+    windows = days | beam.WindowInto(FixedWindows(86_400))
+    batches = collected(PEOPLE, windows | CollectEstimates(collection, SECRET))
+    assert [batch["n"].to_pylist() for batch in batches] == [[300] * 3] * 3
+    (whole,) = collected(PEOPLE, CollectEstimates(collection, SECRET))
+    for name in ("n1", "n2"):
+        together = np.sum([batch[name].to_numpy() for batch in batches], axis=0)
+        assert together.tolist() == whole[name].to_pylist()

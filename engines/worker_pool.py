@@ -29,27 +29,30 @@ _GRACE_SECONDS = 10.0
 
 
 class _Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
-    """Starts and stops one process a worker."""
+    """Starts and stops one process a worker.
+
+    Every machine of an engine numbers its workers from 1, so a worker's name is its number and who asked for it:
+    else one machine's end of a stage would end another's worker. A worker that is not found ends by itself when
+    the engine closes its control channel.
+    """
 
     def __init__(self) -> None:
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._workers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 
-    def StartWorker(self, request: beam_fn_api_pb2.StartWorkerRequest, context: object) -> object:
+    def StartWorker(self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext) -> object:
         """Start a worker that takes its work from the engine at the given endpoint."""
-        del context
         arguments = [request.control_endpoint.url, request.worker_id, str(_STATE_CACHE_BYTES)]
         try:
-            self._workers[request.worker_id] = subprocess.Popen(
+            self._workers[request.worker_id, context.peer()] = subprocess.Popen(
                 [sys.executable, "-c", _WORKER, *arguments], stdin=subprocess.DEVNULL
             )
         except OSError as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=f"{sys.executable} cannot be started: {error}")
         return beam_fn_api_pb2.StartWorkerResponse()
 
-    def StopWorker(self, request: beam_fn_api_pb2.StopWorkerRequest, context: object) -> object:
+    def StopWorker(self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext) -> object:
         """End a worker."""
-        del context
-        worker = self._workers.pop(request.worker_id, None)
+        worker = self._workers.pop((request.worker_id, context.peer()), None)
         if worker is not None:
             _end(worker)
         return beam_fn_api_pb2.StopWorkerResponse()

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
-from .data import I64, U8, VALUE_ONE, Bool, Counts, Field, Records, Reports
+from .data import I64, U8, VALUE_ONE, Bool, Counts, Field, Prediction, Records, Reports
 from .pckv_sampling import check_records
 from .privkv_law import KeyLaw
+from .privkv_theory import predict_errors
 from .probability import log_up
 from .protocol import Mechanism
 from .randomness import U64, BlockSource, Stream, mulhi
@@ -94,6 +95,16 @@ class DrawnKey(Mechanism):
     def layout(self) -> tuple[Field, ...]:
         """`key`: the drawn key; `sign`: 1, -1, or 0 for "not held"."""
         return Field(name="key", dtype="int32"), Field(name="sign", dtype="int8")
+
+    def predict(self, *, frequency: float, mean: float, users: int) -> Prediction:
+        """Predict the errors of the raw figures for a key of the given frequency (above 0) and mean.
+
+        Raises:
+            ValueError: for a round in which the server feeds back, which says nothing by itself.
+        """
+        if self.law.fed:
+            raise ValueError("a later round alone predicts nothing; ask the mechanism of all rounds")
+        return predict_errors([self.law], users / self.keys, frequency, mean)
 
     # -- client -----------------------------------------------------------------------------------------
 

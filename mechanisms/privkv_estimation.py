@@ -51,9 +51,9 @@ class RoundCounts:
     """
 
     law: KeyLaw
-    drawn: I64
-    plus: I64
-    minus: I64
+    drawn: I64 | F64
+    plus: I64 | F64
+    minus: I64 | F64
     fake: F64
 
     @classmethod
@@ -64,7 +64,7 @@ class RoundCounts:
         return cls(law=law, drawn=drawn, plus=counts.cells["n1"], minus=counts.cells["n2"], fake=means)
 
     @property
-    def given(self) -> I64:
+    def given(self) -> I64 | F64:
         """Answers with a sign."""
         return self.plus + self.minus
 
@@ -227,7 +227,10 @@ def publish(
         mean_low=mean_low if nothing is None else nothing,
         mean_high=mean_high if nothing is None else nothing,
         mean_raw=mean_raw,
-        support={"n1": first.plus, "n2": first.minus, "n_drawn": first.drawn},
+        support={
+            name: counts.astype(np.int64)
+            for name, counts in (("n1", first.plus), ("n2", first.minus), ("n_drawn", first.drawn))
+        },
         flags={
             "no-reports": silent,
             "no-signs": (first.given == 0) & ~silent,

@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, ParameterError
-from .data import F64, I64, U8, Bool, Counts, Estimates, Field, Records, Reports
+from .data import F64, I64, U8, Bool, Counts, Estimates, Field, Prediction, Records, Reports
 from .privkv import check_estimator
 from .privkv_drawn import DrawnKey, Feedback
 from .privkv_estimation import RoundCounts, clipped_frequency, publish, published_mean
 from .privkv_law import KeyLaw
+from .privkv_theory import predict_errors
 from .probability import log_up
 from .protocol import Mechanism
 from .randomness import U64, Stream
@@ -309,6 +310,14 @@ class MultiRound(Mechanism):
     def exact_epsilon(self) -> float:
         """The loss of all rounds together, if as many are asked as may be, rounded up."""
         return self.exact_after(self.rounds_max)
+
+    def predict(self, *, frequency: float, mean: float, users: int) -> Prediction:
+        """Predict the errors of the raw figures after all rounds, for a key of the given frequency (above 0) and mean.
+
+        The published mean has smaller standard errors and is biased towards the fake values, which these are not.
+        """
+        laws = [self.round(number).law for number in range(1, self.rounds_max + 1)]
+        return predict_errors(laws, users / self.keys, frequency, mean)
 
     def thresholds(self) -> Mapping[str, int]:
         """Thresholds of every round that may be asked, by round and name."""

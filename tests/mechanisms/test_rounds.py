@@ -9,7 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ldp_beam.errors import InputError, ParameterError
-from ldp_beam.mechanisms import VALUE_ONE, Counts, Records, Secret, State, make_mechanism
+from ldp_beam.mechanisms import (
+    VALUE_ONE,
+    Counts,
+    Probabilities,
+    Records,
+    Secret,
+    State,
+    frequency_variance,
+    make_mechanism,
+    mean_bias,
+    mean_variance,
+)
 from ldp_beam.mechanisms.kvue import KVUE
 from ldp_beam.mechanisms.privkv import PrivKV
 from ldp_beam.mechanisms.privkvm import PrivKVM, PrivKVMHarmony, PrivKVMPlus
@@ -273,6 +284,36 @@ def test_raw_figures_are_unbiased_and_their_errors_right(mechanism, users, f, si
         assert error.mean() == pytest.approx(raw.std(), rel=0.07)
         inside = (getattr(estimates, f"{figure}_low") <= truth) & (truth <= getattr(estimates, f"{figure}_high"))
         assert abs(inside.mean() - 0.95) < 0.015
+
+
+@pytest.mark.parametrize("mechanism", [PrivKV(epsilon=2, keys=10), KVUE(epsilon=2, keys=10)], ids=["privkv", "kvue"])
+def test_predictions_of_one_round_are_those_of_pckv(mechanism):
+    """A drawn key is a PCKV key with padding 1, among as many users as draw it."""
+    law = mechanism.law
+    letters = Probabilities(a=law.a, b=law.b, p=law.p, gap=law.gap, trust=law.a * law.trust)
+    predicted = mechanism.predict(frequency=0.2, mean=-0.6, users=50_000)
+    assert predicted.frequency_se == pytest.approx(math.sqrt(frequency_variance(letters, 1, 0.2, 5_000)))
+    assert predicted.mean_se == pytest.approx(math.sqrt(mean_variance(letters, 1, 0.2, -0.6, 5_000)))
+    assert predicted.mean_bias == pytest.approx(float(mean_bias(letters, 1, 0.2, -0.6, 5_000)))
+
+
+@pytest.mark.parametrize("initial", [0, 1])
+def test_predictions_of_rounds(initial, simulation):
+    """Beside 20,000 replicates: errors within 5 % (10 standard errors), the bias within 7 of its standard errors."""
+    users, f, m = 20_000, 0.4, 0.5
+    mechanism = PrivKVM(epsilon=5, keys=REPLICATES, rounds=3, initial=initial)
+    random = np.random.default_rng(3)
+
+    def ask(law, fed):
+        holders = random.binomial(users, f, mechanism.keys)
+        answers = random.multinomial(holders, simulation.holder_shares(law, np.full(mechanism.keys, m)))
+        answers = answers + random.multinomial(users - holders, simulation.other_shares(law, fed))
+        return counts(answers[:, 0], answers[:, 1], np.full(mechanism.keys, users))
+
+    raw = simulation.estimates_of(mechanism, "baseline", ask).mean_raw
+    predicted = mechanism.predict(frequency=f, mean=m, users=users * mechanism.keys)
+    assert predicted.mean_se == pytest.approx(raw.std(), rel=0.05)
+    assert raw.mean() - m == pytest.approx(predicted.mean_bias, abs=7 * raw.std() / np.sqrt(REPLICATES))
 
 
 # -- accuracy ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Source:
     PCKV, section 4.3 (baseline) and 4.4 (the corrected estimator, here with the frequency clipped from below
-    at 1/n).
+    at 1/n); Fieller, Biometrika 1940 (intervals of ratios).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def estimate(law: Probabilities, padding: int, n: int, positive: I64, negative: 
     if corrected:
         frequency, mean, clipped = _corrected(law, padding, n, positive, negative, raw.frequency)
     frequency_low, frequency_high = _interval(raw.frequency, raw.frequency_se, 0.0)
-    mean_low, mean_high = _interval(raw.mean, raw.mean_se, -1.0)
+    mean_low, mean_high = _ratio_interval(law, padding, n, raw, (positive - negative) * (padding / (n * law.trust)))
     # No key can have more holders than there are users, whatever an unclipped estimate says.
     few = n * law.a * np.minimum(frequency, 1.0) / padding < _FEW
     few |= np.abs(raw.frequency) <= raw.frequency_se
@@ -133,6 +133,35 @@ def _corrected(
     tolerance = 1e-9 * top
     clipped = (frequency != raw) | (np.abs(first_in - first) > tolerance) | (np.abs(second_in - second) > tolerance)
     return frequency, mean, clipped
+
+
+def _ratio_interval(law: Probabilities, padding: int, n: int, raw: _Raw, total: F64) -> tuple[F64, F64]:
+    """95 % interval of means after Fieller, clipped to [-1, 1]; the full range where the frequency may be 0.
+
+    A mean is the ratio of two estimates, a sum of values and a frequency. Its standard error comes from a linear
+    approximation that is poor while the frequency is only a few standard errors above 0: intervals centred on the ratio
+    held the truth in as few as 78 % of collections. This one holds every m for which total - m frequency is within its
+    own error of 0, which is exact for normal estimates; it is not centred on the raw mean.
+
+    Args:
+        law: probabilities of the mechanism.
+        padding: padding length.
+        n: number of reports.
+        raw: raw figures.
+        total: unbiased estimate of frequency times mean, float64 (d,).
+    """
+    f = raw.frequency
+    share = law.gap * np.clip(f, 0.0, 1.0) / padding
+    # the variance of total - m f is fixed + slope m^2
+    fixed = _Z95**2 * padding**2 * (law.b + share) / (n * law.trust**2)
+    slope = _Z95**2 * padding**2 * (law.b - law.b**2 - share) / (n * law.gap**2)
+    square = f**2 - slope
+    inside = np.maximum((total * f) ** 2 - square * (total**2 - fixed), 0.0)
+    bounded = (f > 0.0) & (square > 0.0)
+    safe = np.where(bounded, square, 1.0)
+    low = np.where(bounded, (total * f - np.sqrt(inside)) / safe, -1.0)
+    high = np.where(bounded, (total * f + np.sqrt(inside)) / safe, 1.0)
+    return np.clip(low, -1.0, 1.0), np.clip(high, -1.0, 1.0)
 
 
 def _interval(centre: F64, error: F64, lowest: float) -> tuple[F64, F64]:

@@ -180,7 +180,7 @@ def uldp_ratio(
         ValueError: where a condition does not hold: the ratio has no bound, or another output can stem from several
             inputs, from a sensitive one, or from none.
     """
-    outputs = {y for row in channel for y in row}
+    outputs = dict.fromkeys(y for row in channel for y in row)  # in a fixed order, so that messages are alike
     allowed = set(protected)
     ratio = Fraction(1)
     for y in outputs:

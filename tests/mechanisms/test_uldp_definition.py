@@ -119,7 +119,7 @@ def test_the_definition_itself_holds_for_single_symbols(kind, epsilon, sensitive
 def test_a_broken_channel_is_found():
     half, third = Fraction(1, 2), Fraction(1, 3)
     with pytest.raises(ValueError, match="no bound"):
-        uldp_ratio([{"s": half, "o": half}, {"o": Fraction(1)}], [0], ["s"])
+        uldp_ratio([{"s": Fraction(1)}, {"o": Fraction(1)}], [0], ["s"])
     with pytest.raises(ValueError, match=r"stems from the inputs \[0, 1\]"):
         uldp_ratio([{"s": half, "o": half}, {"s": third, "o": 2 * third}], [], ["s"])
     with pytest.raises(ValueError, match=r"stems from the inputs \[0\]"):

@@ -4,14 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUTPUT := demo-output
 
-EXAMPLES := gss lecture_ratings party_thermometers
+EXAMPLES := gss gss_party lecture_ratings party_thermometers
 
 # pip compiles nothing here, but it does read these; a change of them means a new installation.
 INSTALL_INPUTS := pyproject.toml
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo engines test lint format docs examples bench clean $(EXAMPLES:%=example-%)
+.PHONY: help demo engines test lint format docs examples bench clean $(EXAMPLES:%=example-%) example-gss_by_year
 
 help:  ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,13 +38,16 @@ format: $(VENV)/.lint  ## put the code into the one format
 docs: $(VENV)/.docs  ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict --quiet
 
-examples: $(EXAMPLES:%=example-%)  ## every example: prepare, collect, compare with the truth
+examples: $(EXAMPLES:%=example-%) example-gss_by_year  ## every example: prepare, collect, compare with the truth
 
 $(EXAMPLES:%=example-%): example-%: $(VENV)/.examples
 	$(BIN)/python -m examples.$*.prepare $(OUTPUT)/$*
 	$(BIN)/ldp-beam collect --collection examples/$*/collection.toml --input $(OUTPUT)/$*/records.parquet \
 		--output $(OUTPUT)/$*/result --format csv --overwrite
 	$(BIN)/ldp-beam evaluate --estimates $(OUTPUT)/$*/result --truth $(OUTPUT)/$*/truth.csv
+
+example-gss_by_year: $(VENV)/.examples
+	$(BIN)/python -m examples.gss_by_year.over_time $(OUTPUT)/gss_by_year
 
 bench-%: $(VENV)/.test  ## one benchmark, for example make bench-kernels
 	$(BIN)/python -m benchmarks.$*

@@ -131,4 +131,5 @@ def main(about: str, prepare: Callable[[Path], list[Figure]]) -> None:
         parser.exit(error.exit_code, f"{error}\n")
     print(f"{figures[0].people:,} people in {folder / RECORDS}; the true figures, also in {folder / TRUTH}:")
     for figure in figures:
-        print(f"  {figure.key:>12}  held by {figure.share:6.1%}  mean {figure.mean:8.3f}")
+        mean = "" if np.isnan(figure.mean) else f"  mean {figure.mean:8.3f}"
+        print(f"  {figure.key:>12}  held by {figure.share:6.1%}{mean}")

@@ -87,7 +87,7 @@ class BitsCore(Core):
                 if chance:
                     row[bits] = chance
             rows.append(row)
-        protected: list[object] = [y for y in {y for row in rows for y in row} if not any(y[u:])]  # type: ignore[index]
+        protected: list[object] = [(*bits, *(0,) * others) for bits in itertools.product((0, 1), repeat=u)]
         return rows, list(range(u)), protected
 
     def _chance(self, own: bool, *, sensitive: bool) -> Fraction:

@@ -3,8 +3,8 @@
 The users are a random sample of a population, drawn anew in each repeat; counts are drawn from their exact law
 (`ldp_beam.mechanisms.pckv_simulation`). A key whose approximation is not to be trusted is flagged "few-holders". A cell
 of the grid where that flag is raised in fewer than one repeat of a hundred passes if between 93 and 97 % of the repeats
-hold the truth. Two kinds of cells may exceed 97 % and must only not fall below 93 %: those where the flag is raised more
-often (but in fewer than half of the repeats), since an interval of a mean is the whole range while the frequency may be
+hold the truth. Two kinds of cells may exceed 97 % and must only not fall below 93 %: those where the flag is raised
+more often (but in fewer than half of the repeats), since an interval of a mean is the whole range while the frequency may be
 0; and means of exactly 1 or -1, where clipping to the range makes intervals one-sided. Coverage among the repeats
 without the flag alone is printed beside it.
 
@@ -30,7 +30,7 @@ EPSILONS = (0.5, 1, 2, 4, 6)
 USERS = (100_000, 1_000_000)
 LOW, HIGH = 0.93, 0.97
 FIGURES = ("frequency", "mean")
-#: A cell is judged where at least this share of the repeats is without the flag, and from both sides where nearly all are.
+#: A cell is judged where at least this share of the repeats is without the flag, from both sides where nearly all are.
 CLAIMED, NEARLY_ALWAYS = 0.5, 0.99
 
 #: Every frequency with every mean; together they stay below the padding.

@@ -1,0 +1,213 @@
+"""What goes beyond the papers, measured: numerical allocation and empirical Bayes, as ratios of mean squared errors.
+
+1. Numerical allocation of PCKV-UE against the paper's, for a mean of 0.5: by closed form, and by simulation of the raw
+   frequency and the corrected mean (rare keys have no raw mean now and then).
+2. Empirical Bayes against the corrected estimator, for the populations GG and UU (a million users, 100 keys) and for
+   real ratings of clothes, as many people as rated and a million drawn from them with replacement.
+3. Both together against the paper's allocation with the corrected estimator, and an oracle that knows the frequencies
+   and the distribution of the means.
+
+Users are drawn anew in each repeat, and the truth is that of their population; counts are drawn from their exact law
+(`ldp_beam.mechanisms.pckv_simulation`). UU flatters the shrinkage of frequencies, which are all alike in it.
+
+    python benchmarks/accuracy_beyond.py [--repeats 50] [--data FOLDER] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from math import erf, sqrt
+from pathlib import Path
+
+import numpy as np
+from ldp_beam.mechanisms import PCKV, Counts, make_mechanism, population_generator
+from ldp_beam.mechanisms.pckv_simulation import draw_counts, draw_sampled
+from ldp_beam.mechanisms.populations import Population
+
+USERS = 1_000_000
+KEYS = 100
+EPSILONS = (0.1, 0.5, 1, 2, 4, 8)
+MECHANISMS = ("pckv-ue", "pckv-grr")
+#: Estimates behind a figure of the first table: repeats times keys.
+SAMPLES = 6000
+#: Repeats for the 1,206 keys of the real ratings, each of which counts.
+REAL_REPEATS = 6
+
+Draw = Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
+
+
+def uu(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """One key a user, drawn uniformly; one value a key, drawn uniformly."""
+    return np.full(KEYS, 1.0 / KEYS), random.uniform(-1.0, 1.0, KEYS)
+
+
+def gg(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """One key a user, from half a bell that reaches beyond the domain; one value a key, normal and cut."""
+    mean = random.standard_normal(KEYS)
+    while (outside := np.abs(mean) > 1.0).any():
+        mean[outside] = random.standard_normal(int(outside.sum()))
+    return Population(name="gg", keys=KEYS, seed=0).weights() * erf(2.0 / sqrt(2.0)), mean
+
+
+def ratings(folder: Path) -> tuple[int, np.ndarray, np.ndarray]:
+    """Users, frequencies and means of the real ratings, one to five stars, one rating a person."""
+    with gzip.open(folder / "ecommerce_clothing_kv.csv.gz", "rt", encoding="utf-8") as file:
+        rows = [(int(row["clothing_id"]), float(row["rating"])) for row in csv.DictReader(file)]
+    keys, stars = (np.array(column) for column in zip(*rows, strict=True))
+    holders = np.bincount(keys)
+    kept = holders > 0
+    mean = np.bincount(keys, weights=(stars - 3.0) / 2.0)[kept] / holders[kept]
+    return len(rows), holders[kept] / len(rows), mean
+
+
+def repeats_of(
+    mechanism: PCKV, draw: Draw, users: int, repeats: int
+) -> Iterator[tuple[Counts, np.ndarray, np.ndarray]]:
+    """Counts of repeated collections, with the truth behind each."""
+    for repeat in range(repeats):
+        random = population_generator(8, repeat)
+        frequency, mean = draw(random)
+        sampled = draw_sampled(frequency, mean, mechanism.padding, users, random)
+        yield draw_counts(mechanism, sampled, random), frequency, mean
+
+
+def squared(estimate: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.mean((estimate - truth) ** 2))
+
+
+# -- 1: allocation ------------------------------------------------------------------------------------------
+
+
+def numerical(epsilon: float, keys: int, frequency: float, mean: float = 0.5) -> PCKV:
+    prior = {"prior_frequency": frequency, "prior_mean": mean, "prior_users": USERS}
+    return make_mechanism("pckv-ue", epsilon=epsilon, keys=keys, padding=1, allocation="numerical", **prior)
+
+
+def allocation_rows() -> Iterator[dict]:
+    for frequency in (0.01, 0.1, 0.5):
+        keys = round(1 / frequency)
+        truth = np.full(keys, frequency), np.full(keys, 0.5)
+        for epsilon in (1, 2, 4, 6):
+            pair = make_mechanism("pckv-ue", epsilon=epsilon, keys=keys, padding=1), numerical(epsilon, keys, frequency)
+            closed, simulated = [], []
+            for mechanism in pair:
+                predicted = mechanism.predict(frequency=frequency, mean=0.5, users=USERS)
+                closed.append((predicted.frequency_se**2, predicted.mean_se**2 + predicted.mean_bias**2))
+                raw = [
+                    mechanism.estimate(counts)
+                    for counts, _, _ in repeats_of(mechanism, lambda _, truth=truth: truth, USERS, SAMPLES // keys)
+                ]
+                simulated.append([np.mean([squared(e.frequency_raw, truth[0]) for e in raw])])
+                simulated[-1].append(np.mean([squared(e.mean, truth[1]) for e in raw]))
+            yield {
+                "frequency": frequency,
+                "epsilon": epsilon,
+                "a": pair[1].parameters()["a"],
+                "frequency_closed": closed[1][0] / closed[0][0],
+                "frequency_simulated": float(simulated[1][0] / simulated[0][0]),
+                "mean_closed": closed[1][1] / closed[0][1],
+                "mean_simulated": float(simulated[1][1] / simulated[0][1]),
+            }
+
+
+# -- 2: empirical Bayes -------------------------------------------------------------------------------------
+
+
+def shrinkage_rows(label: str, draw: Draw, keys: int, users: int, repeats: int) -> Iterator[dict]:
+    for name in MECHANISMS:
+        for epsilon in EPSILONS:
+            mechanism = make_mechanism(name, epsilon=epsilon, keys=keys, padding=1)
+            errors = np.zeros((2, 2))
+            for counts, frequency, mean in repeats_of(mechanism, draw, users, repeats):
+                for row, estimator in enumerate(("corrected", "empirical-bayes")):
+                    found = mechanism.estimate(counts, estimator)
+                    errors[row] += squared(found.frequency, frequency), squared(found.mean, mean)
+            ratio = errors[1] / errors[0]
+            yield {
+                "population": label,
+                "users": users,
+                "mechanism": name,
+                "epsilon": epsilon,
+                "frequency_ratio": float(ratio[0]),
+                "mean_ratio": float(ratio[1]),
+            }
+
+
+# -- 3: together, and an oracle -----------------------------------------------------------------------------
+
+
+def oracle_means(
+    mechanism: PCKV, counts: Counts, frequency: np.ndarray, density: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Posterior means of whoever knows the frequencies and the distribution that the means were drawn from."""
+    law, grid = mechanism.probabilities, np.linspace(-1.0, 1.0, 401)
+    held = law.trust * frequency / (law.b + law.gap * frequency)
+    half = held[:, None] * grid / 2.0
+    logs = counts.cells["n1"][:, None] * np.log(0.5 + half) + counts.cells["n2"][:, None] * np.log(0.5 - half)
+    weight = np.exp(logs - logs.max(axis=1, keepdims=True)) * density(grid)
+    return (weight @ grid) / weight.sum(axis=1)
+
+
+def together_rows(repeats: int) -> Iterator[dict]:
+    densities = {"uu": np.ones_like, "gg": lambda m: np.exp(-(m**2) / 2.0)}
+    for label, draw in (("gg", gg), ("uu", uu)):
+        for epsilon in (1, 2):
+            paper = make_mechanism("pckv-ue", epsilon=epsilon, keys=KEYS, padding=1)
+            ours = numerical(epsilon, KEYS, 0.01)
+            errors = np.zeros(3)
+            for counts, _, mean in repeats_of(paper, draw, USERS, repeats):
+                errors[0] += squared(paper.estimate(counts).mean, mean)
+            for counts, frequency, mean in repeats_of(ours, draw, USERS, repeats):
+                errors[1] += squared(ours.estimate(counts, "empirical-bayes").mean, mean)
+                errors[2] += squared(oracle_means(ours, counts, frequency, densities[label]), mean)
+            yield {
+                "population": label,
+                "epsilon": epsilon,
+                "mean_ratio": float(errors[1] / errors[0]),
+                "oracle_ratio": float(errors[2] / errors[0]),
+            }
+
+
+def show(title: str, rows: Iterator[dict]) -> list[dict]:
+    """Print rows as they come."""
+    print(f"\n{title}", flush=True)
+    kept = []
+    for row in rows:
+        if not kept:
+            print("  ".join(f"{name:>10}" for name in row))
+        kept.append(row)
+        cells = (f"{v:.3f}" if isinstance(v, float) else f"{v}" for v in row.values())
+        print("  ".join(f"{cell:>{max(10, len(name))}}" for cell, name in zip(cells, row, strict=True)), flush=True)
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--data", type=Path, help="folder with the real ratings; without it they are left out")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    options = parser.parse_args()
+    result = {
+        "allocation": show("Numerical allocation: MSE relative to the paper's", allocation_rows()),
+        "together": show("Both, PCKV-UE: MSE of means relative to the paper's", together_rows(options.repeats)),
+    }
+    shrunk = []
+    for label, draw in (("gg", gg), ("uu", uu)):
+        rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats)
+        shrunk += show(f"Empirical Bayes, {label}: MSE relative to the corrected estimator", rows)
+    if options.data is not None:
+        people, frequency, mean = ratings(options.data)
+        for users in (people, USERS):
+            rows = shrinkage_rows("ratings", lambda _: (frequency, mean), len(mean), users, REAL_REPEATS)
+            shrunk += show("Empirical Bayes, real ratings: MSE relative to the corrected estimator", rows)
+    result["empirical_bayes"] = shrunk
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ that choice has not seen, gives exact binomial (Clopper-Pearson) bounds of both 
     epsilon >= ln(lower bound of Pr[set | S] / upper bound of Pr[set | S'])    with the stated confidence.
 
 The attack knows no formula of the mechanism: what it compares are whole reports, single cells, sums of cells,
-values of fields and the length of a report in bytes.
+values of fields, the keys that a report speaks for, and the length of a report in bytes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ _LEAST: Final = 1_000
 _BATCH_BYTES: Final = 1 << 25
 #: Fields of more different values than this are compared only where they name a watched key.
 _VALUES_MAX: Final = 1 << 14
+#: Whole reports are compared where there are so few different ones.
+_WHOLE_MAX: Final = 1 << 10
+_WHOLE: Final = "the whole report"
+#: Reports times keys, up to which it is looked up for which keys each report speaks.
+_SUPPORTS_MAX: Final = 1 << 26
 
 Features = dict[str, I64]
 
@@ -127,16 +132,26 @@ def attack(
 
 def extreme_records(mechanism: Mechanism) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return records by name: nobody's, one key with either sign, as many keys as the padding, one more, others."""
-    keys, padding = mechanism.keys, int(getattr(mechanism, "padding", 1))
+    told, padding = _told_keys(mechanism), int(getattr(mechanism, "padding", 1))
+    keys = len(told)
     signs = (VALUE_ONE, -VALUE_ONE) if mechanism.has_values else (0,)
     found: dict[str, tuple[tuple[int, int], ...]] = {"no key": ()}
     for size in sorted({1, min(padding, keys), min(padding + 1, keys)}):
         for sign, word in zip(signs, (" at the upper end", " at the lower end"), strict=False):
             shown = word if mechanism.has_values else ""
-            found[f"{_some('first', size)}{shown}"] = tuple((key, sign) for key in range(size))
+            found[f"{_some('first', size)}{shown}"] = tuple((key, sign) for key in told[:size])
         if 2 * size <= keys:
-            found[_some("last", size)] = tuple((key, signs[0]) for key in range(keys - size, keys))
+            found[_some("last", size)] = tuple((key, signs[0]) for key in told[keys - size :])
     return found
+
+
+def _told_keys(mechanism: Mechanism) -> tuple[int, ...]:
+    """Keys whose holders must not be told apart: of utility-optimised mechanisms the sensitive ones alone.
+
+    Where every user says herself what is sensitive, by tags, all keys are tagged here.
+    """
+    sensitive: tuple[int, ...] = getattr(mechanism, "sensitive", ())
+    return sensitive if sensitive and not hasattr(mechanism, "tags") else tuple(range(mechanism.keys))
 
 
 def _some(which: str, size: int) -> str:
@@ -145,11 +160,13 @@ def _some(which: str, size: int) -> str:
 
 def _copies(mechanism: Mechanism, record: tuple[tuple[int, int], ...], users: npt.NDArray[np.uint8]) -> Records:
     n = len(users)
+    tags = len(getattr(mechanism, "tags", ()))
     return Records(
         users=users,
         offsets=np.arange(n + 1, dtype=np.int64) * len(record),
         keys=np.tile(np.array([key for key, _ in record], np.int32), n),
         values=np.tile(np.array([value for _, value in record], np.int64), n) if mechanism.has_values else None,
+        tags=np.tile(np.array([1 + key % tags for key, _ in record], np.int16), n) if tags else None,
     )
 
 
@@ -169,8 +186,11 @@ def _observe(
     total: dict[str, dict[int, int]] = {}
     for start in range(0, len(users), batch):
         made = mechanism.perturb(_copies(mechanism, record, users[start : start + batch]), stream)
-        for name, codes in _features(made, mechanism.keys, watched):
+        features = itertools.chain(_features(made, mechanism.keys, watched), _supports(mechanism, made, watched))
+        for name, codes in features:
             values, numbers = np.unique(codes, return_counts=True)
+            if name == _WHOLE and len(values) > min(_WHOLE_MAX, len(users) // 500):
+                continue  # with many outcomes the search would fit noise
             counter = total.setdefault(name, {})
             for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
                 counter[value] = counter.get(value, 0) + number
@@ -197,6 +217,16 @@ def _features(reports: Reports, keys: int, watched: list[int]) -> Iterator[tuple
         for name, array in zip(fields, narrow, strict=True):
             yield f"the field {name}", _reduced(array, keys, watched)
         yield "all fields", _joint([_reduced(array, keys, watched) for array in narrow])
+    if reports.n and int(_lengths(reports)[0]) <= 8 and not any(a.dtype == object for a in reports.arrays.values()):
+        yield _WHOLE, _whole(reports)
+
+
+def _supports(mechanism: Mechanism, reports: Reports, watched: list[int]) -> Iterator[tuple[str, I64]]:
+    """Yield which watched keys a report speaks for, where the mechanism can tell (hash functions, rows)."""
+    supported = getattr(mechanism, "supported", None)
+    if supported is not None and reports.n * mechanism.keys <= _SUPPORTS_MAX:
+        held = supported(reports)
+        yield f"the support of keys {', '.join(map(str, watched))}", _joint([held[:, key] for key in watched])
 
 
 def _lengths(reports: Reports) -> I64:
@@ -207,6 +237,18 @@ def _lengths(reports: Reports) -> I64:
         else:
             total += array.dtype.itemsize * math.prod(array.shape[1:])
     return total
+
+
+def _whole(reports: Reports) -> I64:
+    """Reports of up to 8 bytes as one number each."""
+    rows = np.zeros((reports.n, 8), dtype=np.uint8)
+    start = 0
+    for _, array in sorted(reports.arrays.items()):
+        part = np.ascontiguousarray(array).view(np.uint8).reshape(reports.n, -1)
+        rows[:, start : start + part.shape[1]] = part
+        start += part.shape[1]
+    codes: I64 = rows.view("<i8").reshape(-1)
+    return codes
 
 
 def _bit(plane: npt.NDArray[Any], key: int) -> I64:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..mechanisms import Mechanism
+from ..mechanisms import Mechanism, MultiRound
 from ..mechanisms.audit import audit_exact
 from ..mechanisms.audit_attack import CONFIDENCE, attack
 
@@ -42,13 +42,15 @@ def audit(mechanism: Mechanism, *, reports: int | None = None, confidence: float
         "statistical": None,
     }
     if reports is not None:
-        found = attack(mechanism, reports, confidence=CONFIDENCE if confidence is None else confidence)
-        result["statistical"] = found.as_json()
+        # of several rounds the first one, which needs no feedback
+        attacked = mechanism.round(1) if isinstance(mechanism, MultiRound) else mechanism
+        found = attack(attacked, reports, confidence=CONFIDENCE if confidence is None else confidence)
+        result["statistical"] = {**found.as_json(), "declared_epsilon": found.declared}
         if found.violation:
             result["violations"] = [
                 *result["violations"],
                 f"the attack shows an epsilon of at least {found.epsilon_low:.6g} (confidence {found.confidence}), "
-                f"above the declared {mechanism.epsilon}",
+                f"above the declared {found.declared:g}",
             ]
     return result
 

@@ -40,6 +40,8 @@ class JobServerOptions:
         jar: a ready-made job-server jar (flink, spark), or None to use the class path of our own pom.
         binary: a ready-made Prism, or None to use ours.
         java: further options of Java, such as "-Xmx4g".
+        retries: how often Flink starts a job again, and a local Spark a task, before the run fails.
+        retry_delay: milliseconds before Flink does so.
     """
 
     master: str = ""
@@ -47,6 +49,8 @@ class JobServerOptions:
     jar: str | None = None
     binary: str | None = None
     java: tuple[str, ...] = ()
+    retries: int = 3
+    retry_delay: int = 1000
 
 
 @dataclass(frozen=True)
@@ -155,18 +159,26 @@ def _java_server(
 
 
 def _flink(options: JobServerOptions, port: int, folder: Path) -> list[str]:
-    master = ["--flink-master", options.master or "[local]"]
+    conf = folder / "conf"
+    conf.mkdir(exist_ok=True)
+    settings = {
+        "restart-strategy.type": "fixed-delay" if options.retries > 0 else "none",
+        "restart-strategy.fixed-delay.attempts": max(options.retries, 1),
+        "restart-strategy.fixed-delay.delay": f"{options.retry_delay} ms",
+    }
+    (conf / "flink-conf.yaml").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
+    master = ["--flink-master", options.master or "[local]", "--flink-conf-dir", str(conf)]
     main = "org.apache.beam.runners.flink.FlinkJobServerDriver"
     return _java_server("flink", main, options, port, folder, master=master, java=[])
 
 
 def _spark(options: JobServerOptions, port: int, folder: Path) -> list[str]:
     # A local Spark gives up at the first failure of a task unless told how many a task may have.
-    master = ["--spark-master-url", options.master or f"local[{options.workers},4]"]
+    master = ["--spark-master-url", options.master or f"local[{options.workers},{options.retries + 1}]"]
     java = [
         "-Dspark.ui.enabled=false",
         f"-Dspark.executor.extraJavaOptions={' '.join(OPENED)}",
-        "-Dspark.task.maxFailures=4",
+        f"-Dspark.task.maxFailures={options.retries + 1}",
     ]
     main = "org.apache.beam.runners.spark.SparkJobServerDriver"
     return _java_server("spark", main, options, port, folder, master=master, java=java)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime", "engine_session", "open_runtime"]
 
-#: How often Flink starts a job again, and after how many milliseconds: a worker or machine that died is not the end.
-_FLINK_RETRIES, _FLINK_DELAY = 3, 1000
+#: How often an engine starts what failed again, and after how many milliseconds: a worker that died is not the end.
+RETRIES, RETRY_DELAY = 3, 1000
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,8 @@ def _endpoint(engine: Engine, target: Target) -> Iterator[str]:
         jar=target.jar,
         binary=engine.known().get("prism_location"),
         java=tuple(engine.known().get("job_server_jvm_properties", ())),
+        retries=int(engine.known().get("number_of_execution_retries", RETRIES)),
+        retry_delay=int(engine.known().get("execution_retry_delay", RETRY_DELAY)),
     )
     with job_server(target.engine, options) as server:
         yield server.endpoint
@@ -147,7 +149,7 @@ def _arguments(engine: Engine, target: Target, endpoint: str) -> list[str]:
         arguments = without(arguments, ("job_endpoint", "flink_master", "spark_master_url", "prism_location"))
         arguments.append(f"--job_endpoint={endpoint}")
     if target.engine == "flink":
-        defaults = {"number_of_execution_retries": _FLINK_RETRIES, "execution_retry_delay": _FLINK_DELAY}
+        defaults = {"number_of_execution_retries": RETRIES, "execution_retry_delay": RETRY_DELAY}
         if target.master == "" or engine.workers > 1:
             defaults["parallelism"] = engine.workers
         arguments += [f"--{name}={value}" for name, value in defaults.items() if name not in known]

@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ..errors import NotAvailableError, ParameterError, did_you_mean
+from .attributes import Attributes
+from .categorical import FrequencyOracle, SetOracle
 from .grr import GRR, PSFOGRR, RR
 from .hadamard import HadamardResponse, SHist
 from .kvue import KVUE
@@ -302,7 +304,8 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
     Args:
         name: a name of `MECHANISMS`.
         **parameters: epsilon, keys, padding, allocation, …; and `reports`, the number of reports of each user, which
-            share epsilon, for all mechanisms that do not ask in rounds.
+            share epsilon, for all mechanisms that do not ask in rounds; and `attributes`, ("split" or "sampled",
+            numbers of values), for all that ask for one symbol.
 
     Raises:
         ParameterError: for an unknown name, an unknown or missing parameter, or a value that is not allowed.
@@ -315,6 +318,8 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
     entry = MECHANISMS[name]
     if "reports" in parameters and "reports" not in entry.parameters:
         return _repeated(entry, **parameters)
+    if "attributes" in parameters:
+        return _of_attributes(entry, **parameters)
     for given in parameters:
         if given not in entry.parameters:
             raise ParameterError(f"{name} has no parameter {given!r}. {did_you_mean(given, entry.parameters)}")
@@ -323,6 +328,21 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
             raise ParameterError(f"{name} needs {wanted!r}, which is missing; there is no default for it.")
     build: Callable[..., Mechanism] = entry.mechanism  # the constructor checks every value itself
     return build(**parameters)
+
+
+def _of_attributes(entry: Entry, **parameters: Any) -> Mechanism:
+    """Make one mechanism for each attribute."""
+    if not issubclass(entry.mechanism, FrequencyOracle) or issubclass(entry.mechanism, SetOracle):
+        raise ParameterError(f"{entry.name} does not ask about several attributes; use grr, oue or another oracle.")
+    (mode, sizes), epsilon, keys = (parameters.pop(name, None) for name in ("attributes", "epsilon", "keys"))
+    if epsilon is None or keys != sum(sizes):
+        raise ParameterError(f"attributes of {sizes} values need 'epsilon', and 'keys' as many as they have together.")
+    return Attributes(
+        lambda each, size: make_mechanism(entry.name, epsilon=each, keys=size, **parameters),
+        epsilon=epsilon,
+        mode=mode,
+        sizes=sizes,
+    )
 
 
 def _repeated(entry: Entry, **parameters: Any) -> Mechanism:

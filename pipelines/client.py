@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import apache_beam as beam
@@ -58,9 +58,10 @@ class RecordSource:
                 "mechanism = \"pum\", or list under [uldp] what is sensitive to everybody."
             )
         values = collection.definition.values
+        attributes = collection.definition.attributes
         return inspect_records(
             self.patterns,
-            self.columns,
+            self.columns if attributes is None else replace(self.columns, **attributes),
             has_values=values is not None,
             with_times=values is not None and values.duplicates == "latest",
             has_tags=bool(tags),

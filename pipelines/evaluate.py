@@ -143,7 +143,8 @@ def _true_figures(
         with engine_pipeline(engine, writes_to=Path(folder)) as p:
             # The digests only bring rows together here; the secret is forgotten afterwards.
             records, read = read_records(p, collection, source, inputs, Secret.new(), spill=spill)
-            sums = records | "Truth" >> CountTruth(collection.mechanism.keys, has_values=collection.definition.has_values)
+            has_values = collection.definition.has_values
+            sums = records | "Truth" >> CountTruth(collection.mechanism.keys, has_values=has_values)
             sums | "WriteTruth" >> beam.ParDo(_WriteTruth(truth_path))
             (read,) | "Summary" >> WriteSummary(summary_path)
         check_records(read_summary(summary_path), source, inputs, reports=None)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, NotAvailableError
+from .attribute_fields import COMPOSITE, attribute_keys, read_attributes
+from .attribute_fields import TABLE as ATTRIBUTES
 from .fields import choice, integer, number, refuse_unknown, required, table, text, wrong
 from .keys import KeyDomain
 from .mechanism_fields import LATER_ESTIMATORS, LATER_MECHANISMS, LATER_TABLES, MECHANISM_FIELDS
@@ -24,7 +26,7 @@ __all__ = ["FINGERPRINT_VERSION", "Definition"]
 FINGERPRINT_VERSION = 1
 
 _EPSILON_LOW, _EPSILON_HIGH = Decimal("0.001"), Decimal(20)
-_COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys", "reports")
+_COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys", "reports", ATTRIBUTES)
 _KEY_SOURCES = ("file", "list", "count", "range")
 _VALUE_FIELDS = ("range", "duplicates", "outside")
 _LONGEST_NAME = 200
@@ -107,7 +109,7 @@ class Definition:
             name=public["name"],
             mechanism=public["mechanism"],
             epsilon=data["epsilon"],
-            parameters=own.read(data) | _reports(data),
+            parameters=own.read(data) | _reports(data) | read_attributes(data),
             estimator=public["estimator"],
             keys=keys,
             values=None if values is None else _values({**values, "range": ends}),
@@ -123,6 +125,14 @@ class Definition:
         """Names of the tags that say why a key is sensitive to its user; none in most collections."""
         names: tuple[str, ...] = self.parameters.get(ULDP_TABLE, {}).get("tags", ())
         return names
+
+    @property
+    def attributes(self) -> dict[str, Any] | None:
+        """The columns that are a user's record, and whether they are one item; None where there are no attributes."""
+        given = self.parameters.get(ATTRIBUTES)
+        if given is None:
+            return None
+        return {"attributes": tuple(given["columns"]), "composite": given["mode"] == COMPOSITE}
 
     def canonical(self, thresholds: Mapping[str, int]) -> str:
         """Return the client-side fields as canonical JSON: sorted names, every number as decimal text.
@@ -209,16 +219,25 @@ def _parse(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for later in LATER_TABLES:
         if later in data and later not in own.fields:
             raise NotAvailableError.of(f"The table [{later}] of a collection definition")
+    attributes = read_attributes(data)
     refuse_unknown(data, _COMMON_FIELDS + own.fields + (("values",) if own.has_values else ()))
     return {
         "name": _name(data),
         "mechanism": mechanism,
         "epsilon": _epsilon(data),
-        "parameters": own.read(data) | _reports(data),
+        "parameters": own.read(data) | _reports(data) | attributes,
         "estimator": choice(data, "estimator", own.estimators, LATER_ESTIMATORS, default=own.estimators[0]),
-        "keys": _keys(table(data, "keys", 'an input such as count = 100 or file = "keys.csv"'), folder),
+        "keys": _attribute_domain(data, attributes[ATTRIBUTES])
+        if attributes
+        else _keys(table(data, "keys", 'an input such as count = 100 or file = "keys.csv"'), folder),
         "values": _values(table(data, "values", "the field range = [low, high]")) if own.has_values else None,
     }
+
+
+def _attribute_domain(data: Mapping[str, Any], attributes: Mapping[str, Any]) -> KeyDomain:
+    if "keys" in data:
+        raise InputError("[keys] and [attributes] are both given; the values of the attributes are the keys.")
+    return KeyDomain.of_texts(attribute_keys(attributes))
 
 
 def _reports(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Columns:
         items: list of items, in the nested layout.
         time: time of the row, optional.
         tag: why the key is sensitive to the user, beside the key, in collections with tags.
+        attributes: columns that are the record of a row's user, in collections of attributes, instead of items.
+        composite: whether all attributes of a row are one item together.
     """
 
     user: str = "user_id"
@@ -38,6 +40,8 @@ class Columns:
     items: str = "items"
     time: str = "timestamp"
     tag: str = "tag"
+    attributes: tuple[str, ...] = ()
+    composite: bool = False
 
 
 def nested_schema(

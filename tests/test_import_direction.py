@@ -38,6 +38,7 @@ CLIENT_ONLY = {
         f"transforms.{name}"
         for name in (
             "records",
+            "attribute_columns",
             "record_batches",
             "record_files",
             "raw_columns",

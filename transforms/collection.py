@@ -10,6 +10,8 @@ from typing import Any
 from ..errors import InputError
 from ..mechanisms import Mechanism, make_mechanism
 from ..mechanisms.rounds import Round
+from ..schemas.attribute_fields import COMPOSITE, attribute_sizes
+from ..schemas.attribute_fields import TABLE as ATTRIBUTES
 from ..schemas.collection import Definition
 from ..schemas.mechanism_fields import MECHANISM_FIELDS
 from ..schemas.reports import FileHeader
@@ -82,6 +84,9 @@ def _arguments(definition: Definition) -> dict[str, Any]:
     """Parameters by name; a table groups some for people, the mechanism takes them one by one, and keys by index."""
     flat: dict[str, Any] = {}
     for name, value in definition.parameters.items():
+        if name == ATTRIBUTES:  # combinations of all attributes are ordinary keys
+            flat |= {} if value["mode"] == COMPOSITE else {name: (value["mode"], attribute_sizes(value))}
+            continue
         flat |= value if isinstance(value, Mapping) else {name: value}
     resolve = MECHANISM_FIELDS[definition.mechanism].resolve
     return flat if resolve is None else resolve(flat, definition.keys)

@@ -49,10 +49,12 @@ class _SchemaCheck:
         self._path, self._schema, self._columns = path, schema, columns
 
     def run(self, has_values: bool, with_times: bool) -> Layout:
-        layout = self._layout()
+        layout = "nested" if self._columns.attributes else self._layout()
         self._require("user", self._columns.user, self._schema.names, "--user-column")
         self._require_id(self._columns.user, self._schema.field(self._columns.user).type)
-        if layout == "nested":
+        if self._columns.attributes:
+            self._attributes()
+        elif layout == "nested":
             self._nested(has_values)
         else:
             self._pairs(has_values)
@@ -73,6 +75,17 @@ class _SchemaCheck:
             f"user); its columns are {', '.join(map(repr, names))}",
             f"Name yours with --key-column or --items-column. {did_you_mean(key, names)}",
         )
+
+    def _attributes(self) -> None:
+        names = self._schema.names
+        for name in self._columns.attributes:
+            if name not in names:
+                raise self._error(
+                    f"has no column {name!r}, which [attributes] of the collection names",
+                    f"Rename the column, or the attribute in the collection. {did_you_mean(name, names)}",
+                )
+            self._require("attribute", name, names, "[attributes]")
+            self._require_id(name, self._schema.field(name).type)
 
     def _nested(self, has_values: bool) -> None:
         name = self._columns.items

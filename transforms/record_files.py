@@ -16,6 +16,7 @@ import pyarrow.csv as pa_csv
 
 from ..errors import InputError, RunError
 from ..schemas.records import Columns
+from .attribute_columns import attribute_items
 from .avro_columns import arrow_schema, to_column
 from .input_files import open_bytes, open_parquet
 from .inputs import FileSlice
@@ -96,7 +97,11 @@ def raw_batch(
 ) -> RawBatch:
     """Return the columns that records need of rows whose schema has been checked (`check_columns`)."""
     offsets = None
-    if part.layout == "nested":
+    values = tags = None
+    if columns.attributes:
+        held = [data.column(name) for name in columns.attributes]
+        offsets, keys = attribute_items(held, columns.attributes, composite=columns.composite)
+    elif part.layout == "nested":
         offsets, keys, values, tags = _flatten(data.column(columns.items), columns, part)
     else:
         keys = data.column(columns.key)
@@ -117,7 +122,9 @@ def raw_batch(
 
 def _needed(part: FileSlice, columns: Columns) -> list[str]:
     needed = [columns.user]
-    if part.layout == "nested":
+    if columns.attributes:
+        needed += columns.attributes
+    elif part.layout == "nested":
         needed.append(columns.items)
     else:
         needed.append(columns.key)
@@ -273,7 +280,7 @@ def _avro_batch(part: FileSlice, columns: Columns, rows: list[Any], schema: pa.S
     def column(name: str) -> pa.Array:
         return to_column([row[name] for row in rows], schema.field(name).type)
 
-    if part.layout == "pairs":
+    if part.layout == "pairs" or columns.attributes:
         data = pa.RecordBatch.from_arrays(
             [column(name) for name in _needed(part, columns)], names=_needed(part, columns)
         )

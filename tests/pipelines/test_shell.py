@@ -51,7 +51,7 @@ def test_help_shows_examples_line_by_line_in_80_columns(path, command):
     with click.Context(command, info_name=" ".join(path), terminal_width=80, max_content_width=80) as context:
         text = command.get_help(context)
     assert "\\b" not in text
-prose = [line for line in text.splitlines() if "ldp-beam" not in line and not line.startswith("      ")]
+    prose = [line for line in text.splitlines() if "ldp-beam" not in line and not line.startswith("      ")]
     assert max(map(len, prose)) <= 80
     if not isinstance(command, click.Group):
         assert "Example" in text

@@ -251,7 +251,7 @@ def _checked(summary: dict[str, Any], inputs: ReportInputs | _CountsInputs) -> d
 def _suspicions(collection: Collection, findings: Sequence[Finding]) -> list[str]:
     found = []
     for one in findings:
-        names = collection.definition.keys.texts().take(list(one.keys[:_REASONS])).to_pylist()
+        names = collection.definition.keys.texts().take(pa.array(one.keys[:_REASONS], pa.int64())).to_pylist()
         about = f" ({', '.join(map(repr, names))}{', …' if len(one.keys) > _REASONS else ''})" if names else ""
         found.append(
             f"Poisoning is suspected: {one.what}{about}; about {one.fakes:,} fake reports would explain it. An honest "

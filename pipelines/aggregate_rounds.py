@@ -181,6 +181,8 @@ def aggregate_round(
     state = folder.load_state(protocol)
     one = collection.for_round(protocol.for_round(state))
     inputs = inspect_reports(expand(patterns), one)
+    if inputs.refused:  # a round is closed once, with all of its reports
+        raise InputError(inputs.refused[0][1])
     period = _one_period(inputs, folder)
     server = _server_secret(folder, server_secret)
     private = inputs.private and folder.status.private

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import apache_beam as beam
 import pyarrow as pa
 
-from ..mechanisms import Secret, Stream
+from ..errors import ParameterError
+from ..mechanisms import MultiRound, Secret, Stream
 from ..schemas.reports import report_schema
 from .batches import layout_tuples, reports_to_batch
 from .collection import Collection
@@ -35,6 +36,11 @@ class PerturbRecords(beam.PTransform):
 
     def __init__(self, collection: Collection, secret: Secret, *, period: str = "", memo: Memo | None = None) -> None:
         super().__init__()
+        if isinstance(collection.mechanism, MultiRound):
+            raise ParameterError(
+                f"{collection.mechanism.name} asks in rounds, and this is one of them: give `collection.for_round(…)`, "
+                "or run `ldp-beam collect`, which asks them all."
+            )
         self._memo = memo
         period = period if memo is None else MEMOISED_PERIOD
         self._collection = collection

@@ -258,3 +258,18 @@ def test_every_mechanism_of_the_family_collects(mechanism, ask, nested, people, 
     assert abs(apple["frequency"] - 0.5) < 7 * apple["frequency_se"]
     assert abs(apple["mean_raw"] - 0.5) < 7 * apple["mean_se"] < 2
     assert np.isfinite(apple["mean"])
+
+
+def test_a_pipeline_of_ones_own_asks_one_round(ask):
+    from ldp_beam.errors import ParameterError
+    from ldp_beam.mechanisms import Secret
+    from ldp_beam.transforms.collection import Collection
+    from ldp_beam.transforms.perturb import PerturbRecords
+
+    collection = Collection.load(ask())
+    with pytest.raises(ParameterError, match="asks in rounds"):
+        PerturbRecords(collection, Secret.from_seed(1))
+    one = collection.for_round(collection.mechanism.for_round(collection.mechanism.initial()))
+    assert one.fingerprint == collection.fingerprint
+    assert one.header("reports").round == 1
+    PerturbRecords(one, Secret.from_seed(1))

@@ -105,7 +105,7 @@ class Screen:
             cells = [row["key"], row["figure"], *(_figure(row[name]) for name in ("first", "second", "difference"))]
             p = row["p_adjusted"]
             shown = "<0.001" if p < 0.001 else f"{p:.3f}"
-            table.add_row(*cells, _interval(row, "difference"), f"{shown}{mark}")
+            table.add_row(*cells, _interval(dict(row), "difference"), f"{shown}{mark}")
         self._console.print(table)
         if comparison.tests > _ROWS:
             self.say(f"The first {_ROWS} of {comparison.tests:,} tests; --json gives all.")

@@ -50,6 +50,7 @@ CLIENT_ONLY = {
             "sensitive_table",
             "symbol_truth",
             "truth",
+            "in_memory",
         )
     ),
     "mechanisms.populations",

@@ -71,7 +71,7 @@ class FlinkCluster(_Cluster):
         self._jars = resolve("flink")
         self._rest = free_port()
         self.master = f"localhost:{self._rest}"
-        self._wanted = task_managers
+        self._wanted, self._started = task_managers, 0
         self._write_configuration(slots)
         self._guarded(self._start_all)
 
@@ -114,12 +114,26 @@ class FlinkCluster(_Cluster):
     def _start_all(self) -> None:
         self._java("jobmanager", "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint")
         for _ in range(self._wanted):
-            self.add_task_manager()
+            self._add_task_manager()
+        self._wait()
+
+    def _wait(self) -> None:
         wait_until(self._is_complete, "The Flink cluster", self.processes, seconds=_START_SECONDS)
 
-    def add_task_manager(self) -> Process:
-        """Start one more TaskManager."""
-        number = len(self.processes)
+    def replace_dead(self) -> None:
+        """Start a TaskManager for each that has died, and wait until all are there.
+
+        Raises:
+            RunError: They do not start.
+        """
+        self.processes = [process for process in self.processes if process.is_alive()]
+        while len(self.processes) <= self._wanted:
+            self._add_task_manager()
+        self._wait()
+
+    def _add_task_manager(self) -> Process:
+        self._started += 1
+        number = self._started
         return self._java(f"taskmanager {number}", "org.apache.flink.runtime.taskexecutor.TaskManagerRunner")
 
     def _java(self, name: str, main: str) -> Process:

@@ -116,6 +116,7 @@ def test_a_task_manager_killed_in_mid_job_changes_nothing(
     (plan / "fault").write_text(f"kill {victim.pid}")
     code, _, err = run("collect", *arguments(inputs, tmp_path / "out", *arguments_))
     assert not victim.is_alive()
+    flink_cluster.replace_dead()
     assert code == 0, err
     assert pq.read_table(tmp_path / "out" / "counts.parquet").equals(reference)
 

@@ -45,6 +45,7 @@ CLIENT_ONLY = {
             "pair_rows",
             "prepare",
             "perturb",
+            "memo",
             "regroup",
             "rejects",
             "sensitive_table",

@@ -42,6 +42,18 @@ def test_commands_stand_in_blocks_that_run(page):
             assert not re.search(r"^\$? ?ldp-beam (collect|perturb|aggregate)", block.body, re.M)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_does_not_run_says_where_it_is_tested(page):
+    text = page.read_text(encoding="utf-8")
+    for block in run_pages.blocks(text):
+        if block.not_run is not None:
+            assert "tests/" in block.not_run, f"{page.name}:{block.line}: {block.not_run}"
+    outside = run_pages._FENCE.sub("", text)
+    assert not re.search(r"^(    |\t)\$? ?(ldp-beam|python|pip|make) ", outside, re.M), (
+        f"{page.name}: an indented command"
+    )
+
+
 def test_a_block_that_fails_or_prints_something_else_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```bash\necho one\n```\n```text\ntwo\n```\n\n```bash\nexit 3\n```\n\n```bash\necho never\n```\n")

@@ -1,7 +1,7 @@
 """How long the main job takes on every engine: `python -m benchmarks.engines [FOLDER] [--users N] [--slopes]`.
 
 PCKV-UE, 100 keys, people read from one nested Parquet file. Each engine is started once and does a small job first,
-whose time is the overhead of a job; then it does the large one, twice, of which the quicker counts. For direct with
+whose time is the overhead of a job; then it does the large one; the quickest of several runs counts. For direct with
 one and two threads or processes the slope between N and 4 N users is what a user costs, start-up left out.
 Results go to benchmarks/results/engines.json.
 """
@@ -70,12 +70,14 @@ def seconds(engine: Engine, collection: Collection, given: Input) -> float:
         return time.perf_counter() - start
 
 
-def measure(name: str, collection: Collection, small: Input, large: Input, larger: Input | None) -> dict[str, Any]:
+def measure(
+    name: str, collection: Collection, small: Input, large: Input, larger: Input | None, repeats: int
+) -> dict[str, Any]:
     engine = ENGINES[name]
     with engine_session():
         first = seconds(engine, collection, small)  # starts the engine
-        overhead = min(seconds(engine, collection, small) for _ in range(2))
-        best = min(seconds(engine, collection, large) for _ in range(2))
+        overhead = min(seconds(engine, collection, small) for _ in range(repeats))
+        best = min(seconds(engine, collection, large) for _ in range(repeats))
         found = {"first_job": first, "overhead": overhead, "seconds": best, "users_per_second": large.users / best}
         if larger is not None and name.startswith("direct"):
             more = seconds(engine, collection, larger)
@@ -88,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", nargs="?", default=tempfile.gettempdir(), help="keeps the people between runs")
     parser.add_argument("--users", type=int, default=8_000_000)
+    parser.add_argument("--repeats", type=int, default=2, help="the quickest of so many runs counts")
     parser.add_argument("--slopes", action="store_true", help="also measure direct at four times as many users")
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), help="their names")
     given = parser.parse_args()
@@ -98,7 +101,7 @@ def main() -> None:
     collection = Collection.load(folder / f"collection-{given.users}.toml")
     found: dict[str, dict[str, Any]] = {}
     for name in given.engines:
-        found[name] = measure(name, collection, small, large, larger)
+        found[name] = measure(name, collection, small, large, larger, given.repeats)
         print(name, {key: round(value, 2) for key, value in found[name].items()}, flush=True)
     for figures in found.values():
         figures["relative_to_direct"] = figures["seconds"] / found["direct"]["seconds"] if "direct" in found else None

@@ -3,13 +3,13 @@
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import apache_beam as beam
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, MultiRound, Records, Secret, make_mechanism
 from ldp_beam.pipelines.running import Engine, engine_pipeline
+from ldp_beam.transforms.collection import Collection
 from ldp_beam.transforms.count import CountReports
 from ldp_beam.transforms.perturb import PerturbRecords
 from ldp_beam.transforms.record_batches import records_to_batch
@@ -65,7 +65,7 @@ def run(engine, folder):
     with engine_pipeline(engine) as p:
         for name in sorted(MECHANISMS):
             made = mechanism(name)
-            collection = SimpleNamespace(mechanism=made, fingerprint=f"test {name}")
+            collection = Collection(None, made, f"test {name}")  # the transforms below need no definition
             records = p | f"{name} records" >> beam.Create(list(batches(made)), reshuffle=False)
             records = records | f"{name} spread" >> beam.Reshuffle()
             reports = records | f"{name} perturb" >> PerturbRecords(collection, Secret.from_seed(2))

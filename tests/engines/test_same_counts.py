@@ -67,6 +67,34 @@ def test_perturb_then_aggregate_then_evaluate(engine, more, inputs, reference, r
     assert there == here
 
 
+@pytest.fixture(scope="module")
+def in_rounds(inputs, tmp_path_factory):
+    """A collection in two rounds, secrets of both sides, and its counts on the local runner."""
+    from ldp_beam.pipelines.cli import main
+
+    folder = tmp_path_factory.mktemp("rounds")
+    text = (inputs / "collection.toml").read_text().replace("padding = 2", "[privkv]\nrounds = 2")
+    (folder / "rounds.toml").write_text(text.replace("pckv-ue", "privkvm"))
+    given = ["--collection", str(folder / "rounds.toml"), "--input", str(inputs / "nested.parquet"), "--json"]
+    for name in ("clients", "server"):
+        with pytest.raises(SystemExit):
+            main(["secret", "new", str(folder / name)])
+    given += ["--secret-file", str(folder / "clients"), "--period", "p", "--server-secret-file", str(folder / "server")]
+    with pytest.raises(SystemExit) as end:
+        main(["collect", *given, "--output", str(folder / "out")])
+    assert end.value.code == 0
+    return given, pq.read_table(folder / "out" / "counts.parquet")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("engine", ["prism", "flink", "spark"], indirect=True)
+def test_a_collection_in_rounds(engine, in_rounds, run, tmp_path):
+    given, counts = in_rounds
+    code, _, err = run("collect", *given, "--output", tmp_path / "out", "--engine", engine, "--workers=2")
+    assert code == 0, err
+    assert pq.read_table(tmp_path / "out" / "counts.parquet").equals(counts)
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize("layout", ["nested", "pairs"])
 @pytest.mark.parametrize("name", ["flink", "spark"])

@@ -31,7 +31,6 @@ class Charge:
         self._run = run
         self._ledger: Ledger | None = None
         self._entry = 0
-        self._states = 0 if run.memo is None else run.memo.states()
 
     def reserve(self) -> None:
         """Reserve the epsilon, durably.
@@ -76,8 +75,11 @@ class Charge:
         if self._ledger is None:
             return None
         memo = self._run.memo
-        fresh = reports if memo is None else memo.states() - self._states
+        # states of runs that failed or were not charged count as well: this run may have sent their reports
+        fresh = reports if memo is None else memo.uncharged()
         entry = self._ledger.settle(self._entry, reports=reports, digest=summary["digest"], fresh=fresh)
+        if memo is not None:
+            memo.mark_charged()
         said = entry.as_json()
         spent = self._ledger.spent(entry.spend.population)
         shown = ("entry", "state", "population", "period", "charged", "reports")

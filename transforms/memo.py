@@ -34,7 +34,9 @@ _WAIT_SECONDS: Final = 60.0
 _SCHEMA: Final = f"""
 PRAGMA application_id = {_APPLICATION};
 CREATE TABLE collection (fingerprint TEXT NOT NULL, secret_id TEXT NOT NULL) STRICT;
-CREATE TABLE states (user BLOB NOT NULL, state BLOB NOT NULL, PRIMARY KEY (user, state)) STRICT, WITHOUT ROWID;
+CREATE TABLE states (
+    user BLOB NOT NULL, state BLOB NOT NULL, charged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (user, state)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE last (user BLOB PRIMARY KEY, report BLOB NOT NULL) STRICT, WITHOUT ROWID;
 """
 
@@ -81,10 +83,15 @@ class Memo:
                 "own."
             )
 
-    def states(self) -> int:
-        """Return how many states of all users have been reported on."""
+    def uncharged(self) -> int:
+        """Return how many states have been reported on, or may have been, without a ledger having charged them."""
         with self._connect() as connection:
-            return int(connection.execute("SELECT count(*) FROM states").fetchone()[0])
+            return int(connection.execute("SELECT count(*) FROM states WHERE charged = 0").fetchone()[0])
+
+    def mark_charged(self) -> None:
+        """Note that a ledger has charged all states so far."""
+        with self._connect() as connection:
+            connection.execute("UPDATE states SET charged = 1 WHERE charged = 0")
 
     def admit(self, mechanism: Mechanism, users: U8, states: U64, reports: Reports) -> Reports:
         """Note the states of a batch, and repeat the last report of users who are at their cap.
@@ -102,7 +109,7 @@ class Memo:
             with self._connect() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.executemany(
-                    "INSERT OR IGNORE INTO states SELECT ?1, ?2 WHERE"
+                    "INSERT OR IGNORE INTO states (user, state) SELECT ?1, ?2 WHERE"
                     " (SELECT count(*) FROM states WHERE user = ?1) < ?3",
                     [(user, state, self.cap) for user, state in zip(who, what, strict=True)],
                 )

@@ -202,6 +202,21 @@ def test_the_cap_holds_whatever_the_data_do(memoised, people, collection):
     assert manifest["epsilon"]["ledger"]["spent_so_far"] == "2"
 
 
+def test_states_of_a_refused_run_are_charged_when_they_are_sent(memoised, people, run, run_json, ledger, tmp_path):
+    """A run that the budget refuses has noted its new states already; they are not free for that."""
+    run_json("ledger", "set-budget", ledger, "1")
+    everybody = people(20)
+    memoised(everybody, "1")
+    everybody[0] = ("user-0", [("cherry", 0.125)])
+    with pytest.raises(AssertionError, match="refuses this run"):
+        memoised(everybody, "2")
+    assert Ledger(ledger).spent() == 1
+    run_json("ledger", "set-budget", ledger, "2")
+    said, _ = memoised(everybody, "3")
+    assert said["epsilon"]["ledger"]["state"] == "charged"
+    assert Ledger(ledger).spent() == 2
+
+
 def test_memoised_periods_are_not_pooled(memoised, people, collection, run, run_json, tmp_path):
     for period in ("1", "2"):
         memoised(people(50), period)

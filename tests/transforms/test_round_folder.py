@@ -61,8 +61,7 @@ def test_signs_from_the_file_are_those_that_were_drawn(folder):
 def test_digests_that_share_a_half_are_told_apart(folder):
     alike = users(6)
     alike[:, :8] = alike[0, :8]
-    order = np.array(sorted(map(bytes, alike)))
-    sorted_users = np.frombuffer(b"".join(map(bytes, order)), np.uint8).reshape(-1, 16)
+    sorted_users = np.frombuffer(b"".join(sorted(map(bytes, alike))), np.uint8).reshape(-1, 16)
     folder.put_feedback(2, sorted_users, feedback(), 11)
     file, keys = FeedbackFile(folder.feedback_path(2)), np.arange(6)
     assert np.array_equal(file.plus(alike, keys), feedback().plus(alike, keys))

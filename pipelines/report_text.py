@@ -158,9 +158,15 @@ def _what_epsilon_says(guarantee: str, epsilon: float, budget: Mapping[str, Any]
         else ""
     )
     if guarantee != _WHOLE_RECORD:
+        unlisted = ""
+        if "ULDP" in guarantee:
+            unlisted = (
+                "<p><b>There is no promise for what is not listed as sensitive:</b> whoever holds nothing sensitive may "
+                "reveal one of her keys, and with it that she holds nothing sensitive.</p>"
+            )
         return (
             f"<p>Every person's own side changed the record at random before anything left it. The guarantee is: "
-            f"<b>{_text(guarantee)}</b>, with ε = {_text(budget['declared'])}.{checked}</p>"
+            f"<b>{_text(guarantee)}</b>, with ε = {_text(budget['declared'])}.{checked}</p>{unlisted}"
         )
     return (
         "<p>Every person's own side changed the record at random before anything left it, and sent one report. No "

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..mechanisms import MECHANISMS
 from .compare import Comparison
 from .evaluate import Evaluation, read_estimates
 from .progress import RunProgress
@@ -126,6 +127,12 @@ def _guarantee(manifest: dict[str, Any]) -> str:
     people = f"{n:,} {'report' if n == 1 else 'reports'}. " if n is not None else ""
     if "round" in manifest["epsilon"] or "rounds" in manifest["epsilon"]:
         return people + _rounds(manifest["epsilon"])
+    entry = MECHANISMS.get(manifest["mechanism"]["name"])
+    if entry is not None and "ULDP" in entry.guarantee:
+        return (
+            f"{people}Each report is {epsilon}-locally differentially private for whoever holds a sensitive key; there is "
+            "no promise for what is not listed as sensitive."
+        )
     return f"{people}Each report is {epsilon}-locally differentially private for everything its user holds."
 
 

@@ -54,3 +54,17 @@ def test_shares_of_a_categorical_question(tmp_path, run_json):
         assert abs(float(rows[key]["frequency_raw"]) - share) < 7 * float(rows[key]["frequency_se"])
     errors = {key: float(row["frequency_se"]) for key, row in rows.items()}
     assert errors["Independent"] < errors["Strong Democrat"]  # what is not sensitive is known better
+
+
+def test_no_more_is_promised_than_holds_where_only_some_keys_are_sensitive(tmp_path, run):
+    gss_party.prepare(tmp_path)
+    given = ("--input", tmp_path / "records.parquet", "--output", tmp_path / "result")
+    code, _, err = run("collect", "--collection", ROOT / "examples" / "gss_party" / "collection.toml", *given)
+    assert code == 0
+    assert "no promise for what is not listed" in err
+    assert "everything its user holds" not in err
+    page = tmp_path / "page.html"
+    assert run("report", "--input", tmp_path / "result", "--output", page)[0] == 0
+    text = page.read_text(encoding="utf-8").split("<script")[0]
+    assert "no promise for what is not listed as sensitive" in text
+    assert "likelier from" not in text

@@ -161,8 +161,8 @@ def _what_epsilon_says(guarantee: str, epsilon: float, budget: Mapping[str, Any]
         unlisted = ""
         if "ULDP" in guarantee:
             unlisted = (
-                "<p><b>There is no promise for what is not listed as sensitive:</b> whoever holds nothing sensitive may "
-                "reveal one of her keys, and with it that she holds nothing sensitive.</p>"
+                "<p><b>There is no promise for what is not listed as sensitive:</b> whoever holds nothing sensitive "
+                "may reveal one of her keys, and with it that she holds nothing sensitive.</p>"
             )
         return (
             f"<p>Every person's own side changed the record at random before anything left it. The guarantee is: "

@@ -130,8 +130,8 @@ def _guarantee(manifest: dict[str, Any]) -> str:
     entry = MECHANISMS.get(manifest["mechanism"]["name"])
     if entry is not None and "ULDP" in entry.guarantee:
         return (
-            f"{people}Each report is {epsilon}-locally differentially private for whoever holds a sensitive key; there is "
-            "no promise for what is not listed as sensitive."
+            f"{people}Each report is {epsilon}-locally differentially private for whoever holds a sensitive key; "
+            "there is no promise for what is not listed as sensitive."
         )
     return f"{people}Each report is {epsilon}-locally differentially private for everything its user holds."
 

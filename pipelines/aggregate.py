@@ -25,7 +25,7 @@ from ..transforms.estimate import EstimateCounts, GatherCounts
 from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import AcceptReports, ReportInputs, inspect_reports
-from ..transforms.report_files_checks import open_file
+from ..transforms.report_files_checks import copies, open_file
 from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary, WriteSummary, read_summary
 from .aggregate_rounds import aggregate_round, estimate_stored, open_round
@@ -189,8 +189,10 @@ def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
     total = collection.mechanism.zero()
     sizes = {name: len(cells) for name, cells in total.cells.items()}
     headers = []
+    for path, first in copies(paths).items():
+        raise InputError(f"{path} is a copy of {first}; a report is never counted twice.")
     for path in paths:
-        table = pq.read_table(path)
+        table = _counts_rows(path)
         header = FileHeader.read(table.schema.metadata, path)
         header.require(kind="counts", fingerprint=collection.fingerprint, path=path)
         if not table.schema.remove_metadata().equals(pa.schema(COUNTS_COLUMNS)):
@@ -210,6 +212,14 @@ def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
         tuple(sorted({h.period for h in headers})),
         any(h.memoised for h in headers),
     )
+
+
+def _counts_rows(path: str) -> pa.Table:
+    try:
+        with open_file(path) as file:
+            return pq.read_table(file)
+    except Exception as error:  # what the reader raises for a damaged file is of any type
+        raise InputError(f"{path} cannot be read as Parquet: {error}. Is the file complete?") from error
 
 
 def _counts(

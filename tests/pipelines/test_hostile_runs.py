@@ -231,3 +231,38 @@ def test_poisoning_is_warned_of_where_it_was_asked_for(define, nested, people, r
     )  # fmt: skip
     assert code == 2
     assert "looks at the cells of unary reports" in err
+
+
+def test_counts_that_cannot_be_are_refused(define, nested, people, run, run_json, tmp_path):
+    run_json("collect", "--collection", define(), "--input", nested(people(100)), "--output", tmp_path / "c")
+    counts = tmp_path / "c" / "counts.parquet"
+    table = pq.read_table(counts)
+
+    def counted(change, name="x.parquet"):
+        pq.write_table(change(table), tmp_path / name)
+        return run("aggregate", "--collection", define(), "--input", tmp_path / name, "--output", tmp_path / "o")
+
+    def with_counts(values):
+        return table.set_column(4, table.schema.field("count"), pa.array(values, pa.int64()))
+
+    rows = table["count"].to_pylist()
+    for values, message in (
+        ([*rows[:-1], -1], "negative"),
+        ([*rows[:-1], 101], "larger than the number of reports"),
+        ([*rows[:-1], 1 << 62], "a count is above"),
+    ):
+        code, _, err = counted(lambda _, values=values: with_counts(values))
+        assert code == 2
+        assert message in err
+    shutil.copy(counts, tmp_path / "copy.parquet")
+    given = ("aggregate", "--collection", define(), "--output", tmp_path / "o", "--input", counts)
+    code, _, err = run(*given, tmp_path / "copy.parquet")
+    assert code == 2
+    assert "is a copy of" in err
+    content = bytearray(counts.read_bytes())
+    content[4:200] = os.urandom(196)
+    (tmp_path / "damaged.parquet").write_bytes(content)
+    code, _, err = run(*given[:-1], tmp_path / "damaged.parquet")
+    assert code == 2
+    assert "cannot be read as Parquet" in err
+    assert not (tmp_path / "o").exists()

@@ -23,7 +23,8 @@ engines: $(VENV)/.test  ## fetch Prism, Flink and Spark (Java, Maven, Go), and t
 	$(BIN)/ldp-beam doctor
 
 test: $(VENV)/.test  ## all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n logical --dist loadfile -m "not engine" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m engine $(PYTEST_ARGS)
 
 lint: $(VENV)/.lint  ## style and types
 	$(BIN)/ruff check .

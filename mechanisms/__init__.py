@@ -24,41 +24,64 @@ NumPy and `cryptography` are all that is needed here: no Beam, no files, no cloc
 
 from __future__ import annotations
 
+from .categorical_estimation import joint_em
 from .data import VALUE_ONE, Counts, Estimates, Field, Prediction, Records, Reports
+from .grr import GRR, PSFOGRR, RR
+from .hadamard import HadamardResponse, SHist
+from .local_hashing import OLH
+from .meanest import MeanEst
 from .pckv import PCKV, PCKVGRR, PCKVUE
 from .pckv_theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
+from .percentiles import Percentiles
 from .protocol import Mechanism
 from .randomness import Secret, Stream, UserDigests, population_generator
 from .records import canonical_pairs, digest_ids, make_records, to_fixed
 from .registry import MECHANISMS, RESERVED, Entry, make_mechanism
 from .rounds import MultiRound, Round, State
+from .subset_selection import SubsetSelection
+from .unary_encoding import OUE, PSFOOUE, SUE
+from .value_mechanisms import Harmony
 
 __all__ = [
+    "GRR",
     "MECHANISMS",
+    "OLH",
+    "OUE",
     "PCKV",
     "PCKVGRR",
     "PCKVUE",
+    "PSFOGRR",
+    "PSFOOUE",
     "RESERVED",
+    "RR",
+    "SUE",
     "VALUE_ONE",
     "Counts",
     "Entry",
     "Estimates",
     "Field",
+    "HadamardResponse",
+    "Harmony",
+    "MeanEst",
     "Mechanism",
     "MultiRound",
+    "Percentiles",
     "Prediction",
     "Probabilities",
     "Records",
     "Reports",
     "Round",
+    "SHist",
     "Secret",
     "State",
     "Stream",
+    "SubsetSelection",
     "UserDigests",
     "canonical_pairs",
     "digest_ids",
     "factors",
     "frequency_variance",
+    "joint_em",
     "make_mechanism",
     "make_records",
     "mean_bias",

@@ -20,10 +20,12 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from .attributes import Attributes
 from .data import VALUE_ONE, Records, Reports
 from .probability import WORDS
 from .protocol import Mechanism
 from .randomness import U64, BlockSource, Secret, Stream
+from .repeated import Repeated
 from .unary import PLANES, row_words
 
 __all__ = [
@@ -349,7 +351,8 @@ def enumerated_ratio(mechanism: Mechanism) -> Fraction | None:
     Returns:
         The exact ratio; None where the words of the mechanism are not listed here, or the domain is too large.
     """
-    pieces = PIECES.get(mechanism.name)
+    several = isinstance(mechanism, Repeated | Attributes)  # their parts are run on their own
+    pieces = None if several else PIECES.get(mechanism.name)
     if pieces is None or mechanism.keys > KEYS_MAX:
         return None
     records = list(_smallest(mechanism))

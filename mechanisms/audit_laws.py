@@ -12,10 +12,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from . import audit_categorical as categorical
+from .attributes import Attributes
 from .audit_drawn_key import drawn_key_law, rounds_law
 from .audit_law import Cells, Draw, Keyed, ReportLaw, span
 from .probability import WORDS
 from .protocol import Mechanism
+from .repeated import Repeated
 
 __all__ = ["LAWS", "law_of"]
 
@@ -23,7 +25,16 @@ _SIGNS: Final = ("+1", "-1")
 
 
 def law_of(mechanism: Mechanism) -> tuple[ReportLaw, ...]:
-    """Return the law of each round's report; nothing where a mechanism has no factorised form here."""
+    """Return the law of each round's report; nothing where a mechanism has no factorised form here.
+
+    Several answers in one row are as many rounds; of attributes of which one is drawn, the one that loses most counts.
+    """
+    if isinstance(mechanism, Repeated):
+        return law_of(mechanism.inner) * mechanism.times
+    if isinstance(mechanism, Attributes):
+        if mechanism.mode == "sampled":
+            return law_of(max(mechanism.inner, key=lambda inner: inner.exact_epsilon()))
+        return tuple(law for inner in mechanism.inner for law in law_of(inner))
     read = LAWS.get(mechanism.name)
     return () if read is None else read(mechanism)
 

@@ -12,6 +12,7 @@ import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import Records, Reports, Secret, make_mechanism
 from ldp_beam.mechanisms.attributes import one_attribute
+from ldp_beam.mechanisms.audit import audit_exact
 from scipy.stats import chi2
 
 SIZES = (2, 3, 5)
@@ -172,3 +173,11 @@ def test_wrong_attributes_are_refused():
         make_mechanism("grr", epsilon=1, keys=5, attributes=("split", (2, 2)))
     with pytest.raises(ParameterError, match="keys of grr is 1"):
         build("grr", "split", sizes=(1, 2))
+
+
+@pytest.mark.parametrize(("name", "mode"), BOTH)
+def test_the_audit_agrees(name, mode):
+    mechanism = build(name, mode)
+    audit = audit_exact(mechanism)
+    assert not audit.violations
+    assert audit.exact == pytest.approx(mechanism.exact_epsilon(), abs=1e-8)

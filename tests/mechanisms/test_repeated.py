@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, Records, Reports, Secret, make_mechanism
+from ldp_beam.mechanisms.audit import audit_exact
 from ldp_beam.mechanisms.repeated import each_epsilon
 from ldp_beam.mechanisms.rounds import MultiRound
 from scipy.stats import chi2
@@ -138,3 +139,12 @@ def test_wrong_numbers_are_refused():
         with pytest.raises(ParameterError, match="asks in rounds"):
             make_mechanism(name, epsilon=1, keys=3, reports=2)
     assert each_epsilon(Decimal(1), 3) * 3 < 1
+
+
+def test_the_audit_adds_the_answers_up():
+    for name in ("grr", "oue", "pckv-ue"):
+        mechanism = build(name, epsilon="3", reports=4)
+        audit = audit_exact(mechanism)
+        assert not audit.violations
+        assert audit.rounds == 4
+        assert audit.exact == pytest.approx(mechanism.exact_epsilon(), abs=1e-9)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError, RunError
@@ -36,6 +39,8 @@ from .running import Clock, Engine, engine_pipeline
 __all__ = ["aggregate"]
 
 _SUMMARY = ".summary.json"
+#: No honest count is larger.
+_LARGEST_COUNT = 1 << 50
 _SUSPECTS = ".suspects.npz"
 #: So many refused files are named one by one.
 _REASONS = 20
@@ -198,7 +203,10 @@ def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
         if not table.schema.remove_metadata().equals(pa.schema(COUNTS_COLUMNS)):
             raise InputError(f"{path} has other columns than a counts file: {', '.join(table.schema.names)}.")
         try:
+            _require_plausible(table)
             groups = counts_from_table(table, sizes)
+            for n, cells in groups.values():
+                _require_within(n, cells)
         except ValueError as error:
             raise InputError(f"{path} holds counts that cannot be: {error}.") from error
         if set(groups) - {(0, MAIN_GROUP)}:
@@ -212,6 +220,18 @@ def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
         tuple(sorted({h.period for h in headers})),
         any(h.memoised for h in headers),
     )
+
+
+def _require_plausible(table: pa.Table) -> None:
+    """Refuse counts whose sums might not fit into 64 bits."""
+    if table.num_rows and pc.max(table["count"]).as_py() > _LARGEST_COUNT:
+        raise ValueError(f"a count is above {_LARGEST_COUNT:,}")
+
+
+def _require_within(n: int, cells: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    """Refuse counts above the number of reports, of which each adds 1 to a cell at most."""
+    if any(len(counts) and int(counts.max()) > n for counts in cells.values()):
+        raise ValueError(f"a count is larger than the number of reports, {n:,}")
 
 
 def _counts_rows(path: str) -> pa.Table:

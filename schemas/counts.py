@@ -19,8 +19,6 @@ from .reports import FileHeader
 
 __all__ = ["COUNTS_COLUMNS", "MAIN_GROUP", "counts_from_table", "counts_schema", "counts_table"]
 
-#: No honest count is larger, and sums of such counts fit into 64 bits.
-_LARGEST_COUNT = 1 << 50
 #: The group of the main question.
 MAIN_GROUP = "main"
 
@@ -88,8 +86,6 @@ def counts_from_table(
         raise ValueError(f"statistics {sorted(unknown)} are not counted by this mechanism")
     if table.num_rows and pc.min(table["count"]).as_py() < 0:
         raise ValueError("a count is negative")
-    if table.num_rows and pc.max(table["count"]).as_py() > _LARGEST_COUNT:
-        raise ValueError(f"a count is above {_LARGEST_COUNT:,}")
     result: dict[tuple[int, str], tuple[int, dict[str, npt.NDArray[np.int64]]]] = {}
     groups = table.group_by(["round", "group"]).aggregate([])
     for entry in groups.to_pylist():
@@ -98,10 +94,7 @@ def counts_from_table(
         n_rows = part.filter(pc.equal(part["statistic"], "n"))
         if n_rows.num_rows == 0:
             raise ValueError(f"group {entry['group']!r} has no row for n")
-        n = int(pc.sum(n_rows["count"]).as_py())
-        if any(len(cells) and int(cells.max()) > n for cells in arrays.values()):
-            raise ValueError(f"a count is larger than the number of reports, {n:,}")
-        result[entry["round"], entry["group"]] = (n, arrays)
+        result[entry["round"], entry["group"]] = (int(pc.sum(n_rows["count"]).as_py()), arrays)
     return result
 
 

@@ -192,6 +192,7 @@ def small_disk(tmp_path):
     pytest.skip("this user may not mount a file system")
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_a_small_disk_ends_the_run_on_every_engine(engine, small_disk, inputs, run):
     code, _, err = run("perturb", *arguments(inputs, small_disk / "out", "--engine", engine))

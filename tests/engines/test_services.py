@@ -74,6 +74,7 @@ def test_unknown_engines_are_refused_by_name():
         service_status("kafka")
 
 
+@pytest.mark.engine
 def test_a_job_server_jar_that_is_not_there_is_refused(tmp_path, require_engine):
     require_engine("flink")
     with (

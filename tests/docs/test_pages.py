@@ -1,9 +1,11 @@
 """Every command on every page of docs/ runs and prints what the page shows; the site builds without a warning."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,18 @@ def with_blocks():
     return [page for page in PAGES if any(b.runs for b in run_pages.blocks(page.read_text(encoding="utf-8")))]
 
 
+@pytest.fixture(scope="module")
+def runs(request, tmp_path_factory):
+    """The pages that were asked for, each running in a folder of its own, several at a time."""
+    asked = [item for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]
+    pages = dict.fromkeys(item.callspec.params["page"] for item in asked)
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        yield {page: pool.submit(run_pages.run_page, page, tmp_path_factory.mktemp(page.stem)) for page in pages}
+
+
 @pytest.mark.parametrize("page", with_blocks(), ids=lambda page: page.stem)
-def test_what_the_page_says_happens(page, tmp_path):
-    ran = run_pages.run_page(page, tmp_path)
+def test_what_the_page_says_happens(page, runs):
+    ran = runs[page].result()
     assert ran
     for one in ran:
         where = f"{page.name}:{one.block.line}"

@@ -206,7 +206,7 @@ def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
             _require_plausible(table)
             groups = counts_from_table(table, sizes)
             for n, cells in groups.values():
-                _require_within(n, cells)
+                _require_within(n * getattr(collection.mechanism, "times", 1), cells)  # several answers a report
         except ValueError as error:
             raise InputError(f"{path} holds counts that cannot be: {error}.") from error
         if set(groups) - {(0, MAIN_GROUP)}:
@@ -228,10 +228,10 @@ def _require_plausible(table: pa.Table) -> None:
         raise ValueError(f"a count is above {_LARGEST_COUNT:,}")
 
 
-def _require_within(n: int, cells: Mapping[str, npt.NDArray[np.int64]]) -> None:
-    """Refuse counts above the number of reports, of which each adds 1 to a cell at most."""
-    if any(len(counts) and int(counts.max()) > n for counts in cells.values()):
-        raise ValueError(f"a count is larger than the number of reports, {n:,}")
+def _require_within(answers: int, cells: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    """Refuse counts above the number of answers, of which each adds 1 to a cell at most."""
+    if any(len(counts) and int(counts.max()) > answers for counts in cells.values()):
+        raise ValueError(f"a count is larger than the number of reports, {answers:,}")
 
 
 def _counts_rows(path: str) -> pa.Table:

@@ -4,8 +4,8 @@ The users are a random sample of a population, drawn anew in each repeat; counts
 (`ldp_beam.mechanisms.pckv_simulation`). A key whose approximation is not to be trusted is flagged "few-holders". A cell
 of the grid where that flag is raised in fewer than one repeat of a hundred passes if between 93 and 97 % of the repeats
 hold the truth. Two kinds of cells may exceed 97 % and must only not fall below 93 %: those where the flag is raised
-more often (but in fewer than half of the repeats), since a mean's interval is the whole range while the frequency may be
-0; and means of exactly 1 or -1, where clipping to the range makes intervals one-sided. Coverage among the repeats
+more often (but in fewer than half of the repeats), since a mean's interval is the whole range while its key may have
+no holder; and means of exactly 1 or -1, where clipping to the range makes intervals one-sided. Coverage among repeats
 without the flag alone is printed beside it.
 
     python benchmarks/coverage.py [--repeats 4000] [--json FILE]

@@ -1,4 +1,4 @@
-"""The table [prior] of a definition: what it may hold, and that it acts on the fingerprint through the thresholds alone."""
+"""The table [prior] of a definition: what it may hold; it acts on the fingerprint through the thresholds alone."""
 
 import pytest
 from ldp_beam.errors import InputError

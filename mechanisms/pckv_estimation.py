@@ -56,7 +56,8 @@ def estimate(law: Probabilities, padding: int, n: int, positive: I64, negative: 
     if corrected:
         frequency, mean, clipped = _corrected(law, padding, n, positive, negative, raw.frequency)
     frequency_low, frequency_high = _interval(raw.frequency, raw.frequency_se, 0.0)
-    mean_low, mean_high = _ratio_interval(law, padding, n, raw, (positive - negative) * (padding / (n * law.trust)))
+    total: F64 = (positive - negative) * np.float64(padding / (n * law.trust))
+    mean_low, mean_high = _ratio_interval(law, padding, n, raw, total)
     # No key can have more holders than there are users, whatever an unclipped estimate says.
     few = n * law.a * np.minimum(frequency, 1.0) / padding < _FEW
     few |= np.abs(raw.frequency) <= raw.frequency_se

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
-from ldp_beam.mechanisms import PCKVGRR, PCKVUE, make_mechanism
+from ldp_beam.mechanisms import PCKVGRR, PCKVUE, VALUE_ONE, Records, Secret, make_mechanism
 from ldp_beam.mechanisms.pckv_budget import ue_law_of_share, ue_ratio
 from ldp_beam.mechanisms.pckv_numerical import FREQUENCY_LIMIT, STEPS, Prior, best_share, other_share
 from ldp_beam.mechanisms.pckv_theory import Probabilities, frequency_variance, mean_bias, mean_variance
@@ -173,3 +173,21 @@ def test_grr_says_that_it_has_none():
         make_mechanism("pckv-grr", epsilon=1, keys=4, padding=1, allocation="numerical")
     with pytest.raises(ParameterError, match="no parameter 'prior_mean'"):
         make_mechanism("pckv-grr", epsilon=1, keys=4, padding=1, prior_mean=0)
+
+
+def test_reports_follow_the_searched_probabilities():
+    """Four keys, key 2 held with value 1: shares within 7 standard errors (5 figures, false alarm 1e-11)."""
+    mechanism, n = numerical(2, 0.5), 100_000
+    records = Records(
+        users=Secret.new().users().integers(np.arange(n)),
+        offsets=np.arange(n + 1),
+        keys=np.full(n, 2, np.int32),
+        values=np.full(n, VALUE_ONE),
+    )
+    counts = mechanism.count(mechanism.perturb(records, Secret.new().stream(fingerprint="numerical")))
+    law = mechanism.parameters()
+    assert abs(law["a"] - 0.5) > 50 / math.sqrt(n)  # far from the paper's, which the test would notice
+    expected = np.where(np.arange(4) == 2, law["a"] * law["p"], law["b"] / 2)
+    assert (np.abs(counts.cells["n1"] / n - expected) < 7 * np.sqrt(expected * (1 - expected) / n)).all()
+    flipped = law["a"] * (1 - law["p"])
+    assert abs(counts.cells["n2"][2] / n - flipped) < 7 * math.sqrt(flipped * (1 - flipped) / n)

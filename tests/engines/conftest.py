@@ -17,6 +17,12 @@ NEEDS = {"prism": ("go",), "flink": ("java", "mvn"), "spark": ("java", "mvn")}
 FAULTS = Path(__file__).parent / "faults"
 
 
+def pytest_collection_modifyitems(items):
+    """Run these tests last: what they start stays until the session ends, and other tests shall not meet it."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.parent == here)  # stable: otherwise the order stays
+
+
 def _require_engine(name):
     """Skip a test where an engine cannot run; under CI that is a failure."""
     fetchers = NEEDS[name]

@@ -111,6 +111,26 @@ def test_an_engine_is_started_and_stopped(own_state, run, run_json, require_engi
     assert list(own_state.iterdir()) == []
 
 
+@pytest.mark.engine
+def test_a_cluster_that_was_started_takes_the_runs_of_its_engine(own_state, run_json, require_engine, inputs, tmp_path):
+    require_engine("flink")
+    given = ("collect", "--collection", inputs / "collection.toml", "--input", inputs / "pairs.parquet", "--seed", "4")
+    here = run_json(*given, "--output", tmp_path / "here")
+    started = run_json("engine", "start", "flink", "--cluster")
+    try:
+        assert [p["name"] for p in started["processes"]] == [
+            *("jobmanager", "taskmanager 1", "taskmanager 2"),
+            *("the pool of Python workers", "the job server of flink"),
+        ]
+        there = run_json(*given, "--output", tmp_path / "there", "--engine", "flink")
+    finally:
+        stopped = run_json("engine", "stop", "flink")
+    assert len(stopped["stopped"]) == 5
+    assert not any(group_is_alive(process["pid"]) for process in started["processes"])
+    assert there["records"] == here["records"]
+    assert (tmp_path / "here/counts.parquet").read_bytes() == (tmp_path / "there/counts.parquet").read_bytes()
+
+
 def test_a_service_that_died_is_known_to_be_dead(own_state):
     (own_state / "prism.json").write_text(
         '{"engine": "prism", "kind": "embedded", "endpoint": "localhost:1", "pool": "", '

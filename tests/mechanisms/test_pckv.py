@@ -20,11 +20,18 @@ from ldp_beam.mechanisms import (
 )
 
 
+SMALLEST = {"keys": 2, "padding": 1, "sensitive": (0,), "tags": ("health",)}
+
+
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 @pytest.mark.parametrize("epsilon", [1e-17, 1e-9, 40, 709, 710, math.inf, math.nan, 0, -1, True, "many", None])
 def test_useless_or_impossible_epsilon_is_refused(name, epsilon):
+    entry = MECHANISMS[name]
+    wanted = {*entry.required, "padding"} & set(entry.parameters) - {"epsilon"}
+    needed = {parameter: SMALLEST[parameter] for parameter in wanted}
+    make_mechanism(name, epsilon=1, **needed)  # nothing else is wrong with it
     with pytest.raises(ParameterError, match="epsilon is"):
-        make_mechanism(name, epsilon=epsilon, keys=4, padding=1)
+        make_mechanism(name, epsilon=epsilon, **needed)
 
 
 def test_epsilon_is_exact():
@@ -83,13 +90,13 @@ def test_unknown_and_missing_names_are_refused(name, parameters, message):
 def test_registry_describes_each_mechanism():
     for name, entry in MECHANISMS.items():
         assert entry.name == name
-        assert entry.has_values
-        assert entry.parameters == ("epsilon", "keys", "padding", "allocation")
+        assert {"epsilon", "keys"} <= set(entry.required) <= set(entry.parameters)
         assert entry.estimates
         assert entry.guarantee
         assert entry.source
         assert entry.report_size
-        assert isinstance(make_mechanism(name, epsilon=1, keys=4, padding=2), PCKV)
+    assert MECHANISMS["pckv-grr"].parameters == ("epsilon", "keys", "padding", "allocation")
+    assert isinstance(make_mechanism("pckv-grr", epsilon=1, keys=4, padding=2), PCKV)
 
 
 def test_mechanisms_are_values():

@@ -55,7 +55,7 @@ class RecordSource:
         if self.sensitive_table is not None and not tags:
             raise InputError(
                 f"--sensitive-table {self.sensitive_table}: {collection.definition.mechanism} does not look at it. Use "
-                "mechanism = \"pum\", or list under [uldp] what is sensitive to everybody."
+                'mechanism = "pum", or list under [uldp] what is sensitive to everybody.'
             )
         values = collection.definition.values
         attributes = collection.definition.attributes

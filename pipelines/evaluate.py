@@ -133,9 +133,7 @@ def _collection_of(folder: Path, estimates: pa.Table) -> Collection:
     return Collection.of(Definition.from_public(public, KeyDomain.of_texts(estimates["key"].to_pylist())))
 
 
-def _true_figures(
-    collection: Collection, source: RecordSource, engine: Engine, result: Path
-) -> tuple[F64, F64 | None]:
+def _true_figures(collection: Collection, source: RecordSource, engine: Engine, result: Path) -> tuple[F64, F64 | None]:
     inputs = source.inspect(collection)
     beside = None if engine.shares_disk else result.absolute().parent  # a cluster does not see our temporary folder
     with tempfile.TemporaryDirectory(prefix=".ldp-beam-", dir=beside) as folder, spill_folder(engine) as spill:

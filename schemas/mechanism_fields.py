@@ -143,9 +143,7 @@ _URR: Final = MechanismFields(
 )
 _URAP: Final = replace(_URR, estimators=_SYMBOLS.estimators, read=uldp_fields.read_urap)
 #: Which maximum-likelihood estimator there is depends on the base, which the mechanism checks.
-_PUM: Final = replace(
-    _URR, estimators=(*_ONE_SYMBOL.estimators, "composite-em"), read=uldp_fields.read_pum
-)
+_PUM: Final = replace(_URR, estimators=(*_ONE_SYMBOL.estimators, "composite-em"), read=uldp_fields.read_pum)
 
 #: Fields by name of the mechanism.
 MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(

@@ -19,7 +19,6 @@ from ldp_beam.mechanisms import (
     make_records,
 )
 
-
 SMALLEST = {"keys": 2, "padding": 1, "sensitive": (0,), "tags": ("health",)}
 
 

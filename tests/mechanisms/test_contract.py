@@ -18,7 +18,7 @@ STREAM = Secret.from_seed(7).stream(fingerprint="contract")
 
 
 def build(name, keys, epsilon=1, padding=2):
-    """The mechanism with as many keys as it allows of `keys`, and the padding if it has one; the first of its rounds."""
+    """The mechanism with as many of `keys` keys as it allows, and the padding if it has one; its first round."""
     entry = MECHANISMS[name]
     least, largest = getattr(entry.mechanism, "keys_min", 1), getattr(entry.mechanism, "keys_max", keys)
     keys = min(max(keys, least), largest)

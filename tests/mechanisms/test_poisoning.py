@@ -1,7 +1,7 @@
 """The detector of poisoning: its rate of false alarms, its power, and what it cannot see.
 
-False alarms: with the detector's own rate set to 1/20, 240 honest crowds of eight kinds give no more alarms than that except with
-probability 1e-9 (binomial); the bounds behind it are not tight, so there are far fewer.
+False alarms: with the detector's own rate set to 1/20, 240 honest crowds of eight kinds give no more alarms than
+that except with probability 1e-9 (binomial); the bounds behind it are not tight, so there are far fewer.
 """
 
 import numpy as np

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,22 +48,17 @@ class Engine:
         return parsed_options(self.beam_arguments) if self.beam_arguments else {}
 
     def target(self) -> Target:
-        """Return what this means; a cluster that `ldp-beam engine start` left running included.
+        """Return what this means; an engine that `ldp-beam engine start` left running included.
 
         Raises:
             InputError: The engine is unknown, or options contradict each other.
         """
         target = target_of(self.name, self.known(), jar=self.job_server_jar)
         service = service_status(target.engine) if target.service else None
-        if service is None or not service.pool or not service.is_healthy():
+        if service is None or not service.is_healthy():
             return target
-        return Target(
-            engine=target.engine,
-            endpoint=service.endpoint,
-            environment="EXTERNAL",
-            config=service.pool,
-            has_jars=target.has_jars,
-        )
+        environment = "EXTERNAL" if service.pool else target.environment
+        return replace(target, endpoint=service.endpoint, environment=environment, config=service.pool)
 
     @property
     def shares_disk(self) -> bool:

@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from ..engines import JobServerOptions, job_server, service_status
+from ..engines import JobServerOptions, job_server
 from .beam_options import local_options
 from .engine_target import Target, without
 from .preflight import check_docker
@@ -60,7 +60,7 @@ class _Session:
 
     def __init__(self) -> None:
         self.stack = ExitStack()
-        self.runtimes: dict[Engine, Runtime] = {}
+        self.runtimes: dict[tuple[Engine, Target], Runtime] = {}
 
 
 _sessions: list[_Session] = []
@@ -90,15 +90,14 @@ def open_runtime(engine: Engine) -> Iterator[Runtime]:
         RunError: The engine does not start.
     """
     with engine_session():
-        session = _sessions[0]
-        if engine not in session.runtimes:
-            session.runtimes[engine] = session.stack.enter_context(_started(engine))
-        yield session.runtimes[engine]
+        session, target = _sessions[0], engine.target()
+        if (engine, target) not in session.runtimes:
+            session.runtimes[engine, target] = session.stack.enter_context(_started(engine, target))
+        yield session.runtimes[engine, target]
 
 
 @contextlib.contextmanager
-def _started(engine: Engine) -> Iterator[Runtime]:
-    target = engine.target()
+def _started(engine: Engine, target: Target) -> Iterator[Runtime]:
     if target.engine == "direct":
         options = local_options(engine.workers, without(engine.beam_arguments, ("runner",)))
         yield Runtime(target, FnApiRunner(), tuple(options._flags))  # the flags as given; no public name exists
@@ -119,10 +118,6 @@ def _started(engine: Engine) -> Iterator[Runtime]:
 def _endpoint(engine: Engine, target: Target) -> Iterator[str]:
     if target.endpoint:
         yield target.endpoint
-        return
-    service = service_status(target.engine) if target.service else None
-    if service is not None and service.is_healthy():
-        yield service.endpoint
         return
     options = JobServerOptions(
         master=target.master,

@@ -59,6 +59,8 @@ def test_what_does_not_run_says_where_it_is_tested(page):
     for block in run_pages.blocks(text):
         if block.not_run is not None:
             assert "tests/" in block.not_run, f"{page.name}:{block.line}: {block.not_run}"
+        for program in re.findall(r"python ((?:benchmarks|docs)/\S+\.py)", block.body):
+            assert (ROOT / program).is_file(), f"{page.name}:{block.line}: {program} does not exist"
     outside = run_pages._FENCE.sub("", text)
     assert not re.search(r"^(    |\t)\$? ?(ldp-beam|python|pip|make) ", outside, re.M), (
         f"{page.name}: an indented command"

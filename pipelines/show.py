@@ -43,7 +43,7 @@ class Screen:
 
     def error(self, text: str) -> None:
         """Print an error of one paragraph."""
-        self._console.print(f"Error: {text}", style="red", markup=False)
+        self._console.print(f"Error: {text}", style="red", markup=False, soft_wrap=True)
 
     def progress(self) -> RunProgress:
         """Return what watches a run."""

@@ -75,4 +75,5 @@ def test_bucket_files_hold_no_text_and_are_gone_afterwards(fails, scattered, def
     ("rows", "buckets"), [(0, 1), (1, 1), (2**19, 1), (2**19 + 1, 2), (2**21 + 1, 8), (10**12, 1024)]
 )
 def test_number_of_buckets(rows, buckets):
-    assert regroup._buckets(rows) == buckets
+    assert regroup._buckets(rows, fewest=1) == buckets
+    assert regroup._buckets(rows, fewest=16) == max(16, buckets)

@@ -167,6 +167,8 @@ def test_an_interrupted_run_stops_its_engine_and_leaves_nothing(number, inputs, 
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(scratch)},
+        # A shell lets what it starts in the background ignore interrupts, and that would be inherited here.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "working\n"

@@ -1,6 +1,6 @@
 """Speed and memory of the whole job `ldp-beam collect` on one worker, beside the same loop without Beam.
 
-    python -m benchmarks.collect [--small 2] [--large 8] [--repeats 3] [--json FILE]
+    python -m benchmarks.collect [--small 2] [--large 8] [--repeats 3] [--case NAME] [--json FILE]
 
 Simulated people (one pair each, d = 100, text ids) are written once as nested Parquet and, shuffled, as pairs
 Parquet. Every case then runs in a process of its own, small and large input in turn, and a rate is the slope
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--small", type=float, default=2, help="million users of the small input")
     parser.add_argument("--large", type=float, default=8, help="million users of the large input")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--case", action="append", choices=CASES, help="only this one; may be given several times")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--loop", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -46,23 +47,23 @@ def main() -> None:
         return
     sizes = (round(given.small * 1e6), round(given.large * 1e6))
     with tempfile.TemporaryDirectory(prefix="ldp-beam-bench-") as folder:
-        result = _measure(Path(folder), sizes, given.repeats)
+        result = _measure(Path(folder), sizes, given.repeats, tuple(given.case or CASES))
     _print(result)
     if given.json:
         given.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
-def _measure(folder: Path, sizes: tuple[int, int], repeats: int) -> dict[str, object]:
+def _measure(folder: Path, sizes: tuple[int, int], repeats: int, chosen: tuple[str, ...]) -> dict[str, object]:
     for mechanism in ("pckv-ue", "pckv-grr"):
         (folder / f"{mechanism}.toml").write_text(DEFINITION.format(mechanism))
     for users in sizes:
         _write_inputs(folder, users)
-    runs: dict[str, dict[int, list[tuple[float, float]]]] = {case: {n: [] for n in sizes} for case in CASES}
+    runs: dict[str, dict[int, list[tuple[float, float]]]] = {case: {n: [] for n in sizes} for case in chosen}
     for _ in range(repeats):
-        for case in CASES:
+        for case in chosen:
             for users in sizes:
                 runs[case][users].append(_run(folder, case, users))
-    return {"users": sizes, "repeats": repeats, "cases": {case: _figures(runs[case], sizes) for case in CASES}}
+    return {"users": sizes, "repeats": repeats, "cases": {case: _figures(runs[case], sizes) for case in chosen}}
 
 
 def _write_inputs(folder: Path, users: int) -> None:
@@ -148,6 +149,8 @@ def _print(result: dict[str, object]) -> None:
         memory = f"{f['peak_mb_small']:.0f} … {f['peak_mb_large']:.0f}"
         print(f"{case:24}{f['million_users_a_second']:10.2f}{seconds:>16}{memory:>12}")
     for mechanism in ("pckv-ue", "pckv-grr"):
+        if not {f"loop {mechanism}", f"collect {mechanism}"} <= cases.keys():
+            continue
         loop, job = (cases[f"{kind} {mechanism}"]["million_users_a_second"] for kind in ("loop", "collect"))
         print(f"{mechanism}: collect takes {loop / job:.2f} times the loop without Beam, a user")
 

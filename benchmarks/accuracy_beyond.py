@@ -8,7 +8,7 @@
    and the distribution of the means.
 
 Users are drawn anew in each repeat, and the truth is that of their population; counts are drawn from their exact law
-(`ldp_beam.mechanisms.pckv_simulation`). UU flatters the shrinkage of frequencies, which are all alike in it.
+(`ldp_beam.mechanisms.pckv.simulation`). UU flatters the shrinkage of frequencies, which are all alike in it.
 
     python benchmarks/accuracy_beyond.py [--repeats 50] [--data FOLDER] [--json FILE]
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from ldp_beam.mechanisms import PCKV, Counts, make_mechanism, population_generator
-from ldp_beam.mechanisms.pckv_simulation import draw_counts, draw_sampled
+from ldp_beam.mechanisms.pckv.simulation import draw_counts, draw_sampled
 from ldp_beam.mechanisms.populations import Population
 
 USERS = 1_000_000

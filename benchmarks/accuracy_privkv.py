@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from ldp_beam.mechanisms import Counts, Estimates, Mechanism, MultiRound, make_mechanism, population_generator
-from ldp_beam.mechanisms.privkv_law import KeyLaw
+from ldp_beam.mechanisms.privkv.law import KeyLaw
 
 KEYS = 100
 WORDS = float(1 << 64)

@@ -1,7 +1,7 @@
 """How often the 95 % intervals hold the truth, over a grid of mechanisms, budgets, users, frequencies and means.
 
 The users are a random sample of a population, drawn anew in each repeat; counts are drawn from their exact law
-(`ldp_beam.mechanisms.pckv_simulation`). A key whose approximation is not to be trusted is flagged "few-holders". A cell
+(`ldp_beam.mechanisms.pckv.simulation`). A key whose approximation is not to be trusted is flagged "few-holders". A cell
 of the grid where that flag is raised in fewer than one repeat of a hundred passes if between 93 and 97 % of the repeats
 hold the truth. Two kinds of cells may exceed 97 % and must only not fall below 93 %: those where the flag is raised
 more often (but in fewer than half of the repeats), since a mean's interval is the whole range while its key may have
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from ldp_beam.mechanisms import PCKV, make_mechanism, population_generator
-from ldp_beam.mechanisms.pckv_simulation import draw_counts, draw_sampled
+from ldp_beam.mechanisms.pckv.simulation import draw_counts, draw_sampled
 
 PADDING = 5
 FREQUENCIES = (0.5, 0.3, 0.1, 0.05, 0.02, 0.01)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, Mechanism, Records, Reports, Secret, make_mechanism
-from ldp_beam.mechanisms.poisoning import suspicious, unary_null
+from ldp_beam.mechanisms.audit.poisoning import suspicious, unary_null
 
 KEYS, PADDING, EPSILON = 100, 1, 1
 USERS, FAKE_SHARE = 200_000, 0.05

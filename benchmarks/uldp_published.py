@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 from ldp_beam.mechanisms import Records, Secret, population_generator
-from ldp_beam.mechanisms.uldp_core import UtilityOptimised
-from ldp_beam.mechanisms.urap import URAP
-from ldp_beam.mechanisms.urr import URR
+from ldp_beam.mechanisms.uldp.core import UtilityOptimised
+from ldp_beam.mechanisms.uldp.urap import URAP
+from ldp_beam.mechanisms.uldp.urr import URR
 
 PEOPLE = 50_000
 PUBLISHED_REPLICATES = 20

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 from ldp_beam.mechanisms import MECHANISMS, Counts, Entry
-from ldp_beam.mechanisms.privkv_drawn import DrawnKey
-from ldp_beam.mechanisms.rounds import MultiRound, State
+from ldp_beam.mechanisms.privkv.drawn import DrawnKey
+from ldp_beam.mechanisms.privkv.rounds import MultiRound, State
 
 USERS, KEYS, EPSILON, SHARE, MEAN = 100_000, 20, "1", 0.1, 0.0
 PARAMETERS: dict[str, Any] = {"padding": 1, "sensitive": tuple(range(5)), "tags": ("private",), "rounds": 3}

@@ -24,23 +24,23 @@ NumPy and `cryptography` are all that is needed here: no Beam, no files, no cloc
 
 from __future__ import annotations
 
-from .categorical_estimation import joint_em
+from .categorical.estimation import joint_em
+from .categorical.grr import GRR, PSFOGRR, RR
+from .categorical.hadamard import HadamardResponse, SHist
+from .categorical.local_hashing import OLH
+from .categorical.subset_selection import SubsetSelection
+from .categorical.unary_encoding import OUE, PSFOOUE, SUE
 from .data import VALUE_ONE, Counts, Estimates, Field, Prediction, Records, Reports
-from .grr import GRR, PSFOGRR, RR
-from .hadamard import HadamardResponse, SHist
-from .local_hashing import OLH
-from .meanest import MeanEst
-from .pckv import PCKV, PCKVGRR, PCKVUE
-from .pckv_theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
-from .percentiles import Percentiles
+from .pckv.pckv import PCKV, PCKVGRR, PCKVUE
+from .pckv.theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
+from .privkv.rounds import MultiRound, Round, State
 from .protocol import Mechanism
 from .randomness import Secret, Stream, UserDigests, population_generator
 from .records import canonical_pairs, digest_ids, make_records, to_fixed
 from .registry import MECHANISMS, RESERVED, Entry, make_mechanism
-from .rounds import MultiRound, Round, State
-from .subset_selection import SubsetSelection
-from .unary_encoding import OUE, PSFOOUE, SUE
-from .value_mechanisms import Harmony
+from .values.harmony import Harmony
+from .values.meanest import MeanEst
+from .values.percentiles import Percentiles
 
 __all__ = [
     "GRR",

@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError, did_you_mean
-from .categorical import has_layout
+from .categorical.base import has_layout
 from .data import I32, I64, Bool, Counts, Estimates, Field, Records, Reports
-from .pckv_sampling import check_records
+from .pckv.sampling import check_records
 from .probability import parse_epsilon
 from .protocol import Mechanism
 from .randomness import Stream, mulhi

@@ -11,25 +11,25 @@ from typing import Any, Final
 
 from ..errors import NotAvailableError, ParameterError, did_you_mean
 from .attributes import Attributes
-from .categorical import FrequencyOracle, SetOracle
-from .grr import GRR, PSFOGRR, RR
-from .hadamard import HadamardResponse, SHist
-from .kvue import KVUE
-from .local_hashing import OLH
-from .meanest import MeanEst
-from .pckv import PCKVGRR, PCKVUE
-from .percentiles import Percentiles
-from .privkv import PrivKV
-from .privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
+from .categorical.base import FrequencyOracle, SetOracle
+from .categorical.grr import GRR, PSFOGRR, RR
+from .categorical.hadamard import HadamardResponse, SHist
+from .categorical.local_hashing import OLH
+from .categorical.subset_selection import SubsetSelection
+from .categorical.unary_encoding import OUE, PSFOOUE, SUE
+from .pckv.pckv import PCKVGRR, PCKVUE
+from .privkv.kvue import KVUE
+from .privkv.privkv import PrivKV
+from .privkv.privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
+from .privkv.rounds import MultiRound
 from .protocol import Mechanism
-from .pum import PUM
 from .repeated import Repeated
-from .rounds import MultiRound
-from .subset_selection import SubsetSelection
-from .unary_encoding import OUE, PSFOOUE, SUE
-from .urap import URAP
-from .urr import URR
-from .value_mechanisms import Harmony
+from .uldp.pum import PUM
+from .uldp.urap import URAP
+from .uldp.urr import URR
+from .values.harmony import Harmony
+from .values.meanest import MeanEst
+from .values.percentiles import Percentiles
 
 __all__ = ["MECHANISMS", "RESERVED", "Entry", "make_mechanism"]
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ParameterError
-from .categorical import whole
+from .categorical.base import whole
 from .data import F64, Counts, Estimates, Field, Prediction, Records, Reports
 from .probability import EPSILON_MIN, parse_epsilon
 from .protocol import Mechanism

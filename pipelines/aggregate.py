@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, RunError
 from ..mechanisms import Counts, MultiRound
-from ..mechanisms.poisoning import FALSE_ALARM, Finding
+from ..mechanisms.audit.poisoning import FALSE_ALARM, Finding
 from ..schemas.counts import COUNTS_COLUMNS, MAIN_GROUP, counts_from_table
 from ..schemas.manifest import Manifest, Randomness
 from ..schemas.reports import FileHeader
@@ -84,7 +84,7 @@ def aggregate(
         state_folder: collections in rounds: the folder that the rounds share.
         server_secret: collections in rounds: file of the server's secret.
         period: count reports of this period only; files of another are refused.
-        detect_poisoning: look for reports that no honest crowd sends; see `mechanisms.poisoning`.
+        detect_poisoning: look for reports that no honest crowd sends; see `mechanisms.audit.poisoning`.
 
     Raises:
         InputError: Every file was made under another definition or is no report or counts file.

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, ParameterError, RunError
 from ..mechanisms import Counts, MultiRound, Secret, State
-from ..mechanisms.rounds import DrawnFeedback, budget_text
+from ..mechanisms.privkv.rounds import DrawnFeedback, budget_text
 from ..schemas.counts import MAIN_GROUP, counts_from_table, counts_schema
 from ..schemas.manifest import Manifest, Randomness
 from ..schemas.reports import FileHeader

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..mechanisms import Mechanism, MultiRound
-from ..mechanisms.audit import audit_exact
-from ..mechanisms.audit_attack import CONFIDENCE, attack
+from ..mechanisms.audit.attack import CONFIDENCE, attack
+from ..mechanisms.audit.audit import audit_exact
 
 __all__ = ["audit"]
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..mechanisms import Secret
-from ..mechanisms.pum import PUM
+from ..mechanisms.uldp.pum import PUM
 from ..schemas.collection import Definition
 from ..schemas.keys import KeyDomain
 from ..schemas.manifest import read_manifest

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from ..mechanisms import Counts, Secret
-from ..mechanisms.pum import PUM
+from ..mechanisms.uldp.pum import PUM
 from ..schemas.counts import MAIN_GROUP, counts_from_table
 from ..transforms.collection import Collection
 from ..transforms.symbol_truth import CountSymbols, SymbolTruth

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..errors import InputError, RunError
 from ..mechanisms import Counts, MultiRound, Secret, State
-from ..mechanisms.privkv_drawn import Feedback
-from ..mechanisms.rounds import budget_text
+from ..mechanisms.privkv.drawn import Feedback
+from ..mechanisms.privkv.rounds import budget_text
 from ..schemas.manifest import Manifest
 from ..schemas.tally import USERS
 from ..transforms.answers import WriteAnswers

@@ -238,11 +238,11 @@ def test_every_package_and_both_halves_were_read():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mechanisms.pckv", "from ..schemas.reports import Report"),
-        ("mechanisms.pckv", "import pyarrow as pa"),
-        ("mechanisms.pckv", "def f():\n    import apache_beam"),
+        ("mechanisms.pckv.pckv", "from ...schemas.reports import Report"),
+        ("mechanisms.pckv.pckv", "import pyarrow as pa"),
+        ("mechanisms.pckv.pckv", "def f():\n    import apache_beam"),
         ("mechanisms", "from ..transforms import Count"),
-        ("mechanisms.pckv", "if TYPE_CHECKING:\n    import pyarrow"),
+        ("mechanisms.pckv.pckv", "if TYPE_CHECKING:\n    import pyarrow"),
         ("schemas.reports", "from ..mechanisms import PCKVUE"),
         ("schemas.reports", "from .. import mechanisms"),
         ("transforms.count", "from ..pipelines import cli"),
@@ -264,10 +264,10 @@ def test_layer_rule_finds(module, source):
     ("module", "source"),
     [
         (
-            "mechanisms.pckv",
+            "mechanisms.pckv.pckv",
             "import math\nimport numpy as np\nfrom .data import Counts\nfrom ..errors import E",
         ),
-        ("mechanisms.pckv", "from cryptography.hazmat.primitives.ciphers import Cipher"),
+        ("mechanisms.pckv.pckv", "from cryptography.hazmat.primitives.ciphers import Cipher"),
         ("mechanisms", "from .data import Counts"),
         ("pipelines.cli", "import click\nfrom .. import errors\nfrom ..transforms.count import C"),
     ],

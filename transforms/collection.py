@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..mechanisms import Mechanism, make_mechanism
-from ..mechanisms.rounds import Round
+from ..mechanisms.privkv.rounds import Round
 from ..schemas.attribute_fields import COMPOSITE, attribute_sizes
 from ..schemas.attribute_fields import TABLE as ATTRIBUTES
 from ..schemas.collection import Definition

@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..errors import InputError
 from ..mechanisms import Counts
-from ..mechanisms.poisoning import Finding, UnaryNull, suspicious, unary_null
+from ..mechanisms.audit.poisoning import Finding, UnaryNull, suspicious, unary_null
 from .batches import batch_to_reports
 from .collection import Collection
 from .count import AddCounts, add_counts

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, RunError
 from ..mechanisms import MultiRound, State
-from ..mechanisms.rounds import DrawnFeedback
+from ..mechanisms.privkv.rounds import DrawnFeedback
 from .answers import ANSWERS_SCHEMA
 from .collection import Collection
 

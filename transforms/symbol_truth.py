@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..mechanisms.pum import PUM
+from ..mechanisms.uldp.pum import PUM
 from .record_batches import batch_to_records
 from .rejects import in_global_window
 

@@ -12,7 +12,7 @@ import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import Records, Reports, Secret, make_mechanism
 from ldp_beam.mechanisms.attributes import one_attribute
-from ldp_beam.mechanisms.audit import audit_exact
+from ldp_beam.mechanisms.audit.audit import audit_exact
 from scipy.stats import chi2
 
 SIZES = (2, 3, 5)

@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import pytest
 from ldp_beam.mechanisms import MECHANISMS, make_mechanism
-from ldp_beam.mechanisms.audit import audit_exact
-from ldp_beam.mechanisms.audit_enumeration import PIECES, enumerated_ratio
-from ldp_beam.mechanisms.audit_law import loss
-from ldp_beam.mechanisms.audit_laws import LAWS, law_of
+from ldp_beam.mechanisms.audit.audit import audit_exact
+from ldp_beam.mechanisms.audit.enumeration import PIECES, enumerated_ratio
+from ldp_beam.mechanisms.audit.law import loss
+from ldp_beam.mechanisms.audit.laws import LAWS, law_of
 from ldp_beam.mechanisms.probability import log_up
 
 MORE = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ldp_beam.errors import InputError
 from ldp_beam.mechanisms import MECHANISMS, PCKVGRR, PCKVUE, MultiRound, Reports, make_mechanism, pckv
-from ldp_beam.mechanisms.audit_attack import attack, clopper_pearson
+from ldp_beam.mechanisms.audit.attack import attack, clopper_pearson
 from ldp_beam.mechanisms.probability import WORDS
 from scipy.stats import beta
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 from ldp_beam.mechanisms import make_mechanism
-from ldp_beam.mechanisms.audit_law import loss
-from ldp_beam.mechanisms.audit_laws import law_of
+from ldp_beam.mechanisms.audit.law import loss
+from ldp_beam.mechanisms.audit.laws import law_of
 
 CASES = [
     ("privkv", {}),

@@ -6,10 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import PCKVGRR, PCKVUE, VALUE_ONE
-from ldp_beam.mechanisms.audit import audit_exact
-from ldp_beam.mechanisms.audit_enumeration import PIECES, Piece, Word, cut, derive, drawn, enumerated_ratio
-from ldp_beam.mechanisms.audit_law import Cells, Channel, Keyed, ReportLaw, check, loss, loss_of_size, span
-from ldp_beam.mechanisms.audit_laws import law_of
+from ldp_beam.mechanisms.audit.audit import audit_exact
+from ldp_beam.mechanisms.audit.enumeration import PIECES, Piece, Word, cut, derive, drawn, enumerated_ratio
+from ldp_beam.mechanisms.audit.law import Cells, Channel, Keyed, ReportLaw, check, loss, loss_of_size, span
+from ldp_beam.mechanisms.audit.laws import law_of
 from ldp_beam.mechanisms.probability import WORDS, log_up
 
 KINDS = [PCKVUE, PCKVGRR]

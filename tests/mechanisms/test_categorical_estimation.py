@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
-from ldp_beam.mechanisms.categorical_estimation import (
+from ldp_beam.mechanisms.categorical.estimation import (
     COMPOSITE_ESTIMATORS,
     SINGLE_ESTIMATORS,
     Supports,

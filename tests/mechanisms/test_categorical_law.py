@@ -15,9 +15,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import MECHANISMS, Counts, Records, Reports, Secret, make_mechanism
-from ldp_beam.mechanisms.categorical_estimation import joint_em
-from ldp_beam.mechanisms.hadamard import walsh_hadamard
-from ldp_beam.mechanisms.local_hashing import bucket_bounds, hashed
+from ldp_beam.mechanisms.categorical.estimation import joint_em
+from ldp_beam.mechanisms.categorical.hadamard import walsh_hadamard
+from ldp_beam.mechanisms.categorical.local_hashing import bucket_bounds, hashed
 from scipy.stats import chi2
 
 N = 1 << 64

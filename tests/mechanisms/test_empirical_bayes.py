@@ -8,9 +8,9 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import Counts, make_mechanism, population_generator
-from ldp_beam.mechanisms.empirical_bayes import KEYS_MIN
-from ldp_beam.mechanisms.pckv_consistency import ALPHA
-from ldp_beam.mechanisms.pckv_simulation import draw_counts, draw_sampled
+from ldp_beam.mechanisms.pckv.consistency import ALPHA
+from ldp_beam.mechanisms.pckv.empirical_bayes import KEYS_MIN
+from ldp_beam.mechanisms.pckv.simulation import draw_counts, draw_sampled
 from ldp_beam.mechanisms.populations import Population
 from scipy.stats import norm
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import PCKVGRR, PCKVUE, VALUE_ONE, Records, Secret, make_mechanism
-from ldp_beam.mechanisms.pckv_budget import ue_law_of_share, ue_ratio
-from ldp_beam.mechanisms.pckv_numerical import FREQUENCY_LIMIT, STEPS, Prior, best_share, other_share
-from ldp_beam.mechanisms.pckv_theory import Probabilities, frequency_variance, mean_bias, mean_variance
+from ldp_beam.mechanisms.pckv.budget import ue_law_of_share, ue_ratio
+from ldp_beam.mechanisms.pckv.numerical import FREQUENCY_LIMIT, STEPS, Prior, best_share, other_share
+from ldp_beam.mechanisms.pckv.theory import Probabilities, frequency_variance, mean_bias, mean_variance
 
 D = decimal.Decimal
 
@@ -83,7 +83,7 @@ def test_frequent_keys_gain_what_was_promised(epsilon, target):
 @pytest.mark.parametrize(("frequency", "mean", "padding"), [(0.5, 0.5, 1), (0.01, -0.3, 1), (0.2, 0, 4)])
 @pytest.mark.parametrize("epsilon", [0.1, 1, 4, 8])
 def test_no_other_share_is_better(epsilon, frequency, mean, padding, weight):
-    """Against a scan in floats of every multiple, with the closed forms of `pckv_theory`."""
+    """Against a scan in floats of every multiple, with the closed forms of `pckv.theory`."""
 
     def both(law):
         variance = frequency_variance(law, padding, frequency, 10**6)

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import PCKVGRR, PCKVUE, VALUE_ONE, Records, Secret, make_mechanism, population_generator
-from ldp_beam.mechanisms.pckv_simulation import Sampled, draw_counts, draw_sampled
+from ldp_beam.mechanisms.pckv.simulation import Sampled, draw_counts, draw_sampled
 from scipy.stats import chi2
 
 FALSE_ALARM = 1e-11

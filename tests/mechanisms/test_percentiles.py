@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import VALUE_ONE, Records, Secret, make_mechanism, to_fixed
-from ldp_beam.mechanisms.percentiles import ORACLES, _Histogram, bins_of
+from ldp_beam.mechanisms.values.percentiles import ORACLES, _Histogram, bins_of
 
 
 def build(**changes):

@@ -7,7 +7,7 @@ that except with probability 1e-9 (binomial); the bounds behind it are not tight
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import VALUE_ONE, Records, Reports, Secret, make_mechanism
-from ldp_beam.mechanisms.poisoning import PAIR_KEYS_MAX, UnaryNull, suspicious, unary_null
+from ldp_beam.mechanisms.audit.poisoning import PAIR_KEYS_MAX, UnaryNull, suspicious, unary_null
 from scipy.stats import binom
 
 NAMES = ("pckv-ue", "sue", "oue", "psfo-oue")

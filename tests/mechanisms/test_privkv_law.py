@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from ldp_beam.errors import NotAvailableError, ParameterError
 from ldp_beam.mechanisms import VALUE_ONE, Records, Secret
-from ldp_beam.mechanisms.kvue import KVUE
-from ldp_beam.mechanisms.privkv import PrivKV
-from ldp_beam.mechanisms.privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
+from ldp_beam.mechanisms.privkv.kvue import KVUE
+from ldp_beam.mechanisms.privkv.privkv import PrivKV
+from ldp_beam.mechanisms.privkv.privkvm import PrivKVM, PrivKVMHarmony, PrivKVMMeanEst, PrivKVMPlus
 from scipy.stats import chi2
 
 N = 1 << 64

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import PCKVGRR, PCKVUE, VALUE_ONE, Counts, Records, Secret
-from ldp_beam.mechanisms.pum import PUM
-from ldp_beam.mechanisms.pum_estimation import Background, bound_terms, parse_background
 from ldp_beam.mechanisms.records import merge_tags
+from ldp_beam.mechanisms.uldp.pum import PUM
+from ldp_beam.mechanisms.uldp.pum_estimation import Background, bound_terms, parse_background
 
 TAGS = ["home", "work"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, Records, Reports, Secret, make_mechanism
-from ldp_beam.mechanisms.audit import audit_exact
+from ldp_beam.mechanisms.audit.audit import audit_exact
+from ldp_beam.mechanisms.privkv.rounds import MultiRound
 from ldp_beam.mechanisms.repeated import each_epsilon
-from ldp_beam.mechanisms.rounds import MultiRound
 from scipy.stats import chi2
 
 PADDED = {"pckv-ue", "pckv-grr", "psfo-grr", "psfo-oue", "percentiles"}

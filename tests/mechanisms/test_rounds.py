@@ -21,10 +21,10 @@ from ldp_beam.mechanisms import (
     mean_bias,
     mean_variance,
 )
-from ldp_beam.mechanisms.kvue import KVUE
-from ldp_beam.mechanisms.privkv import PrivKV
-from ldp_beam.mechanisms.privkvm import PrivKVM, PrivKVMHarmony, PrivKVMPlus
-from ldp_beam.mechanisms.rounds import DrawnFeedback, budget_text
+from ldp_beam.mechanisms.privkv.kvue import KVUE
+from ldp_beam.mechanisms.privkv.privkv import PrivKV
+from ldp_beam.mechanisms.privkv.privkvm import PrivKVM, PrivKVMHarmony, PrivKVMPlus
+from ldp_beam.mechanisms.privkv.rounds import DrawnFeedback, budget_text
 from scipy.stats import chi2
 
 ROOT = Path(__file__).parents[2]

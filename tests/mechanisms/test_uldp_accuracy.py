@@ -10,15 +10,15 @@ import math
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import MECHANISMS, Records, Secret, make_mechanism, population_generator
-from ldp_beam.mechanisms.uldp_theory import (
+from ldp_beam.mechanisms.uldp.theory import (
     no_privacy_l2_squared,
     urap_l1,
     urap_l2_squared,
     urr_l1,
     urr_l2_squared,
 )
-from ldp_beam.mechanisms.urap import URAP
-from ldp_beam.mechanisms.urr import URR
+from ldp_beam.mechanisms.uldp.urap import URAP
+from ldp_beam.mechanisms.uldp.urr import URR
 from scipy.stats import t as student
 
 #: (epsilon, sensitive, domain): c1, c2, c3; theta, d1, d2. Golden figures, by the formulas of the paper.

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from ldp_beam.errors import ParameterError
 from ldp_beam.mechanisms import Records, Reports, Secret
-from ldp_beam.mechanisms.pum import PUM
-from ldp_beam.mechanisms.uldp import SymbolSets, draw_symbols, uldp_ratio
-from ldp_beam.mechanisms.urap import URAP
-from ldp_beam.mechanisms.urr import URR
+from ldp_beam.mechanisms.uldp.definition import SymbolSets, draw_symbols, uldp_ratio
+from ldp_beam.mechanisms.uldp.pum import PUM
+from ldp_beam.mechanisms.uldp.urap import URAP
+from ldp_beam.mechanisms.uldp.urr import URR
 from scipy.stats import chi2
 
 N = 1 << 64

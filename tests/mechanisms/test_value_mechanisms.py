@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import VALUE_ONE, Records, Reports, Secret, make_mechanism
-from ldp_beam.mechanisms.meanest import half_size, meanest_ratio
+from ldp_beam.mechanisms.values.meanest import half_size, meanest_ratio
 from scipy.stats import chi2
 
 N = 1 << 64

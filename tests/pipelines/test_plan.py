@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 from ldp_beam.mechanisms import MECHANISMS, PCKVUE, Mechanism, make_mechanism, population_generator
-from ldp_beam.mechanisms.pckv_simulation import draw_counts, draw_sampled
+from ldp_beam.mechanisms.pckv.simulation import draw_counts, draw_sampled
 from ldp_beam.pipelines.plan import Question, make_plan
 
 BASE = ("plan", "--epsilon", "1", "--users", "1000000", "--keys", "100")

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from ldp_beam.errors import InputError
 from ldp_beam.mechanisms import Counts, Secret
-from ldp_beam.mechanisms.rounds import DrawnFeedback
+from ldp_beam.mechanisms.privkv.rounds import DrawnFeedback
 from ldp_beam.schemas.collection import Definition
 from ldp_beam.transforms.collection import Collection
 from ldp_beam.transforms.round_folder import FeedbackFile, RoundFolder, read_answers

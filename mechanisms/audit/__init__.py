@@ -1,0 +1,1 @@
+"""The audits: exact from thresholds, word by word, statistical; and the detector of poisoned reports."""

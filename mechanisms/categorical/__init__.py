@@ -1,0 +1,1 @@
+"""Frequency oracles of sets of keys, what they share, and their estimators."""

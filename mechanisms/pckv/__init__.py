@@ -1,0 +1,1 @@
+"""PCKV: the mechanism, its budget, sampling, estimators, theory, and exact simulation of its counts."""

@@ -1,0 +1,114 @@
+"""The client's first steps in both PCKV mechanisms: one pair or dummy a user, its sign, and its fate.
+
+Source:
+    PCKV, algorithm 1 (padding and sampling) and the key and sign steps of algorithms 2 and 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..data import I64, VALUE_ONE, Bool, Records
+from ..randomness import U64, mulhi
+from .budget import Law
+
+__all__ = ["OWN_BLOCKS", "Sample", "check_records", "sample"]
+
+#: Blocks 0 and 1 of a user's random bits are drawn once a user: four words.
+OWN_BLOCKS: Final = 2
+
+#: A word's upper bits decide a value's sign with the resolution of the values, 2^41 steps from -1 to 1.
+_VALUE_SHIFT: Final = np.uint64(64 - 41)
+_ONE: Final = np.uint64(1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """What was drawn for n users, (n,) each.
+
+    Attributes:
+        key: index of the sampled key; any number where a dummy was sampled.
+        real: whether a pair was sampled and not a dummy; None if all were.
+        kept: whether the sampled key is to be reported.
+        plus: sign to report with the sampled key.
+        coin: a fair coin, independent of all others.
+    """
+
+    key: npt.NDArray[np.int32]
+    real: Bool | None
+    kept: Bool
+    plus: Bool
+    coin: Bool
+
+
+def check_records(records: Records, keys: int, *, has_values: bool = True) -> None:
+    """Refuse records that the privacy proof does not speak about.
+
+    Args:
+        records: what a mechanism was given.
+        keys: size of the key domain.
+        has_values: whether every pair must have a value.
+
+    Raises:
+        ValueError: for a key outside 0 to keys - 1, keys of a user that are not strictly increasing (a key
+            held twice would be sampled twice as often), or missing values.
+    """
+    held = records.keys
+    if has_values and records.values is None:
+        raise ValueError("records of a key-value collection need values")
+    if bool((records.sizes < 0).any()):
+        raise ValueError("offsets must not decrease")
+    if not len(held):
+        return
+    if int(held.min()) < 0 or int(held.max()) >= keys:
+        raise ValueError(f"keys must lie in 0 to {keys - 1}, not {int(held.min())} to {int(held.max())}")
+    if int(records.sizes.max()) > 1:
+        rising = held[1:] > held[:-1]
+        ends = records.offsets[1:-1] - 1
+        rising[ends[(ends >= 0) & (ends < len(rising))]] = True
+        if not rising.all():
+            raise ValueError("the keys of a user must be strictly increasing; make records canonical first")
+
+
+def _pick(records: Records, padding: int, words: U64) -> tuple[I64 | None, Bool | None]:
+    """Draw each user's slot: the pair's index (None: that of the user) and where it is real (None: all)."""
+    sizes = records.sizes
+    pairs = len(records.keys)
+    if padding == 1 and pairs == len(sizes) and bool((sizes == 1).all()):
+        return None, None
+    slot = mulhi(words, np.maximum(sizes, padding)).view(np.int64)
+    real = slot < sizes
+    slot += records.offsets[:-1]
+    slot[~real] = 0
+    return slot, real
+
+
+def sample(records: Records, padding: int, law: Law, blocks: U64) -> Sample:
+    """Sample, discretise and perturb one pair a user.
+
+    Args:
+        records: canonical records with values.
+        padding: length to which short records are padded.
+        law: thresholds of the mechanism.
+        blocks: a user's own blocks, uint64 (OWN_BLOCKS, n, 2): words for the slot; the sign and a coin; the
+            fate of the sampled key.
+
+    Returns:
+        One draw a user. A dummy has value 0, so that its sign is a fair coin whatever its fate.
+    """
+    slots, signs, fates = blocks[0, :, 0], blocks[0, :, 1], blocks[1, :, 0]
+    keys, values = records.keys, records.values
+    if not len(keys) or values is None:
+        keys, values = np.zeros(1, np.int32), np.zeros(1, np.int64)
+    pair, real = _pick(records, padding, slots)
+    key = keys if pair is None else keys[pair]
+    value = (values if pair is None else values[pair]) + VALUE_ONE
+    if real is not None:
+        value[~real] = VALUE_ONE
+    plus = (signs >> _VALUE_SHIFT).view(np.int64) < value
+    plus ^= fates >= np.uint64(law.same)
+    return Sample(key=key, real=real, kept=fates < np.uint64(law.kept), plus=plus, coin=(signs & _ONE) != 0)

@@ -1,0 +1,1 @@
+"""Utility-optimised local differential privacy: its definition, uRR, uRAP, PUM, and their theory."""

@@ -15,15 +15,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data import F64, I64, Counts
+from ..populations import Pairs
 from .pckv import PCKV
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-__all__ = ["Sampled", "draw_counts", "draw_sampled"]
-
-#: Numbers drawn at once, at most.
-_CELLS = 1 << 20
+__all__ = [
+    "Sampled",
+    "Shares",
+    "draw_counts",
+    "draw_sampled",
+    "draw_sampled_of",
+    "draw_sampled_shares",
+    "sampled_shares",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +45,22 @@ class Sampled:
     users: int
     positive: I64
     negative: I64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shares:
+    """With what probabilities somebody drawn at random from a population samples each key.
+
+    Attributes:
+        positive: each key with the discretised value 1, float64 (d,).
+        negative: the same with -1; what both together lack of 1 is sampled dummies.
+    """
+
+    positive: F64
+    negative: F64
+
+
+# -- what is sampled --------------------------------------------------------------------------------------
 
 
 def draw_sampled(frequency: F64, mean: F64, padding: int, users: int, generator: Generator) -> Sampled:
@@ -60,6 +82,57 @@ def draw_sampled(frequency: F64, mean: F64, padding: int, users: int, generator:
     return Sampled(users=users, positive=positive, negative=drawn - positive)
 
 
+def sampled_shares(pairs: Pairs, keys: int, padding: int) -> Shares:
+    """Return the shares for a population of real records, in which users may hold more keys than the padding.
+
+    Args:
+        pairs: records of the population.
+        keys: size of the domain.
+        padding: padding length.
+    """
+    sizes = np.diff(pairs.offsets)
+    slot = np.repeat(1.0 / np.maximum(sizes, padding), sizes) / max(1, len(sizes))
+    plus = (1.0 + pairs.values) / 2.0
+    sums = [np.bincount(pairs.keys, weights=slot * part, minlength=keys) for part in (plus, 1.0 - plus)]
+    return Shares(positive=sums[0], negative=sums[1])
+
+
+def draw_sampled_shares(shares: Shares, users: int, generator: Generator) -> Sampled:
+    """Draw what users sample who are drawn from a population, with replacement.
+
+    Args:
+        shares: the population's shares.
+        users: number of users.
+        generator: source of random numbers.
+    """
+    both = np.concatenate([shares.positive, shares.negative])
+    dummy = max(0.0, 1.0 - float(both.sum()))
+    drawn = generator.multinomial(users, np.append(both, dummy) / (both.sum() + dummy))
+    d = len(shares.positive)
+    return Sampled(users=users, positive=drawn[:d], negative=drawn[d:-1])
+
+
+def draw_sampled_of(pairs: Pairs, keys: int, padding: int, generator: Generator) -> Sampled:
+    """Draw what given users sample, each of whom takes part once.
+
+    Args:
+        pairs: their records.
+        keys: size of the domain.
+        padding: padding length.
+        generator: source of random numbers.
+    """
+    sizes = np.diff(pairs.offsets)
+    slot = generator.integers(0, np.maximum(sizes, padding))
+    real = slot < sizes
+    chosen = (pairs.offsets[:-1] + slot)[real]
+    plus = generator.random(len(chosen)) < (1.0 + pairs.values[chosen]) / 2.0
+    counts = [np.bincount(pairs.keys[chosen[part]], minlength=keys) for part in (plus, ~plus)]
+    return Sampled(users=len(sizes), positive=counts[0], negative=counts[1])
+
+
+# -- what is reported -------------------------------------------------------------------------------------
+
+
 def draw_counts(mechanism: PCKV, sampled: Sampled, generator: Generator) -> Counts:
     """Draw the counts of the reports of users who sampled `sampled`.
 
@@ -71,45 +144,44 @@ def draw_counts(mechanism: PCKV, sampled: Sampled, generator: Generator) -> Coun
     Returns:
         Counts as `count` gives them for the users' reports.
     """
+    draw = _unary if mechanism.name == "pckv-ue" else _randomised
+    plus, minus = draw(mechanism, sampled, generator)
+    return Counts(n=sampled.users, cells={"n1": plus, "n2": minus})
+
+
+def _unary(mechanism: PCKV, sampled: Sampled, generator: Generator) -> tuple[I64, I64]:
+    """Cells of a report are independent: the sampled key's has its own law, all others one law."""
     law = mechanism.probabilities
-    kept_plus, kept_minus = (generator.binomial(part, law.a) for part in (sampled.positive, sampled.negative))
-    true_plus, false_minus = _signs(kept_plus, law.p, generator)
-    true_minus, false_plus = _signs(kept_minus, law.p, generator)
-    if mechanism.name == "pckv-ue":
-        others = sampled.users - sampled.positive - sampled.negative
-        noise = generator.binomial(others, law.b)
-    else:
-        drawn = sampled.positive + sampled.negative
-        dummies = int(generator.binomial(sampled.users - drawn.sum(), 1.0 - law.a))
-        noise = _landed(mechanism, dummies, drawn - kept_plus - kept_minus, generator)
-    noise_plus, noise_minus = _signs(noise, 0.5, generator)
-    cells = {"n1": true_plus + false_plus + noise_plus, "n2": true_minus + false_minus + noise_minus}
-    return Counts(n=sampled.users, cells=cells)
+    own_plus, own_minus, _ = _own(sampled, law.a * law.p, law.a * (1.0 - law.p), generator)
+    noise = generator.binomial(sampled.users - sampled.positive - sampled.negative, law.b)
+    noise_plus = generator.binomial(noise, 0.5)
+    return own_plus + noise_plus, own_minus + noise - noise_plus
 
 
-def _signs(number: I64, share: float, generator: Generator) -> tuple[I64, I64]:
-    first = generator.binomial(number, share)
-    return first, number - first
+def _randomised(mechanism: PCKV, sampled: Sampled, generator: Generator) -> tuple[I64, I64]:
+    """PCKV-GRR as a mixture, so that the time grows with the domain and not with its square.
 
-
-def _landed(mechanism: PCKV, dummies: int, moved: I64, generator: Generator) -> I64:
-    """Draw how many reports name each key though their user sampled another one, PCKV-GRR.
-
-    Args:
-        mechanism: the mechanism.
-        dummies: reports of users who sampled a dummy key and did not keep it.
-        moved: the same for each key, int64 (d,).
-        generator: source of random numbers.
+    A report names each other key, with a fair sign, with probability b. Taking as much of the sampled key's own law
+    apart leaves the mixture: with probability d' b any of the d' keys, uniformly, with a fair sign, whatever was
+    sampled; else the sampled key, with its sign with probability a p - b/2 and the other one with a (1 - p) - b/2. The
+    latter is 0 for the optimised allocation and positive for the others, since a report of the sampled key with the
+    other sign is never rarer than one of another key.
     """
-    keys, others = mechanism.keys, mechanism.keys + mechanism.padding - 1
-    to_key = np.full(keys + 1, 1.0 / others)
-    to_key[keys] = (mechanism.padding - 1) / others
-    landed: I64 = generator.multinomial(dummies, to_key)[:keys]
-    to_key[keys] = mechanism.padding / others
-    rows = max(1, _CELLS // (keys + 1))
-    for start in range(0, keys, rows):
-        part = moved[start : start + rows]
-        shares = np.tile(to_key, (len(part), 1))
-        shares[np.arange(len(part)), start + np.arange(len(part))] = 0.0
-        landed = landed + generator.multinomial(part, shares)[:, :keys].sum(axis=0)
-    return landed
+    law, cells = mechanism.probabilities, mechanism.keys + mechanism.padding
+    same = law.a * law.p - law.b / 2.0
+    turned = max(0.0, law.gap - same)
+    own_plus, own_minus, anything = _own(sampled, same, turned, generator)
+    dummies = sampled.users - int(sampled.positive.sum() + sampled.negative.sum())
+    anything += int(generator.binomial(dummies, min(1.0, cells * law.b)))
+    to_cell = np.full(2 * mechanism.keys + 1, 0.5 / cells)
+    to_cell[-1] = mechanism.padding / cells
+    landed = generator.multinomial(anything, to_cell)
+    return own_plus + landed[: mechanism.keys], own_minus + landed[mechanism.keys : -1]
+
+
+def _own(sampled: Sampled, same: float, turned: float, generator: Generator) -> tuple[I64, I64, int]:
+    """Reports of the sampled key that are +1, that are -1, int64 (d,) each, and how many users' are not decided yet."""
+    fates = [same, turned, max(0.0, 1.0 - same - turned)]
+    from_plus, from_minus = (generator.multinomial(part, fates) for part in (sampled.positive, sampled.negative))
+    plus, minus = from_plus[:, 0] + from_minus[:, 1], from_plus[:, 1] + from_minus[:, 0]
+    return plus, minus, int(from_plus[:, 2].sum() + from_minus[:, 2].sum())

@@ -341,6 +341,27 @@ class Stream:
             seeds[held, lane] ^= np.add.reduceat(pairs[:, lane], starts)
         return seeds
 
+    def ids(self, seeds: U64) -> U8:
+        """Return one opaque 128-bit id for every seed, from a block under a key of its own.
+
+        Privacy:
+            With ideal random bits the ids are uniform whatever the records hold, and independent of the reports, so
+            that they add nothing to epsilon. A user who answers again with another record gets another id.
+
+        Args:
+            seeds: uint64 (n, 2), see `seeds`.
+
+        Returns:
+            uint8 (n, 16).
+        """
+        out = np.empty((len(seeds), 2), dtype=_WORD)
+        if len(seeds):
+            self._id_source().fill(np.ascontiguousarray(seeds), out)
+        return out.view(np.uint8)
+
+    def _id_source(self) -> BlockSource:
+        return BlockSource(_derive(self._block_key, "report id")[:16])
+
     def blocks(self, seeds: U64, first: int, count: int, out: U64 | None = None) -> U64:
         """Return the blocks `first` to `first + count` of every seed.
 

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..errors import InputError, RunError
 from ..mechanisms import Counts, MultiRound
 from ..mechanisms.audit.poisoning import FALSE_ALARM, Finding
-from ..schemas.counts import COUNTS_COLUMNS, MAIN_GROUP, counts_from_table
+from ..schemas.counts import MAIN_GROUP
 from ..schemas.manifest import Manifest, Randomness
-from ..schemas.reports import FileHeader
 from ..schemas.tally import REPORTS_UNREADABLE
 from ..transforms.collection import Collection
 from ..transforms.count import BLOCK_COUNTS, AddCounts, CountBlock, CountReports, split_blocks
+from ..transforms.count_distinct import DistinctReports
 from ..transforms.count_poisoning import CountSuspicious, read_findings, require_unary
 from ..transforms.estimate import EstimateCounts, GatherCounts
 from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import AcceptReports, ReportInputs, inspect_reports
-from ..transforms.report_files_checks import copies, open_file
 from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary, WriteSummary, read_summary
+from .aggregate_counts import CountsInputs, kind_of_file, read_counts
 from .aggregate_rounds import aggregate_round, estimate_stored, open_round
 from .output import OutputFolder
 from .results import finish_files, manifest_of, reports_counted, require_every_key
@@ -39,22 +34,9 @@ from .running import Clock, Engine, engine_pipeline
 __all__ = ["aggregate"]
 
 _SUMMARY = ".summary.json"
-#: No honest count is larger.
-_LARGEST_COUNT = 1 << 50
 _SUSPECTS = ".suspects.npz"
 #: So many refused files are named one by one.
 _REASONS = 20
-
-
-@dataclass(frozen=True)
-class _CountsInputs:
-    """Stored counts, read by the driver: a few integers a key."""
-
-    counts: Counts
-    private: bool
-    periods: tuple[str, ...]
-    memoised: bool = False
-    refused: tuple[tuple[str, str], ...] = ()
 
 
 def aggregate(
@@ -94,7 +76,7 @@ def aggregate(
         require_unary(collection)
     if isinstance(collection.mechanism, MultiRound) and round_ is None and state_folder is None:
         paths = expand(patterns)
-        if all(_kind(path) == "counts" for path in paths):
+        if all(kind_of_file(path) == "counts" for path in paths):
             return estimate_stored(collection, paths, output, format_=format_, overwrite=overwrite)
     which = open_round(collection, round_, state_folder)
     if which is not None:
@@ -158,10 +140,10 @@ def aggregate(
     return manifest
 
 
-def _inspect(paths: list[str], collection: Collection, period: str | None) -> ReportInputs | _CountsInputs:
-    kinds = {path: _kind(path) for path in paths}
+def _inspect(paths: list[str], collection: Collection, period: str | None) -> ReportInputs | CountsInputs:
+    kinds = {path: kind_of_file(path) for path in paths}
     if set(kinds.values()) == {"counts"}:
-        return _read_counts(paths, collection)
+        return read_counts(paths, collection)
     if "counts" in kinds.values():
         mixed = next(path for path, kind in kinds.items() if kind == "counts")
         raise InputError(
@@ -170,18 +152,7 @@ def _inspect(paths: list[str], collection: Collection, period: str | None) -> Re
     return inspect_reports(paths, collection, period=period)
 
 
-def _kind(path: str) -> str:
-    """Return "counts" or "reports"; what cannot be read is refused with the reports."""
-    if not path.endswith(".parquet"):
-        return "reports"
-    try:
-        with open_file(path) as file:
-            return FileHeader.read(pq.read_schema(file).metadata, path).kind
-    except Exception:  # a stranger's file: what the reader raises is of any type, and it is refused later
-        return "reports"
-
-
-def _require_independent(inputs: ReportInputs | _CountsInputs) -> None:
+def _require_independent(inputs: ReportInputs | CountsInputs) -> None:
     if inputs.memoised and len(inputs.periods) > 1:
         raise InputError(
             f"These files hold memoised reports of {len(inputs.periods)} periods: a user whose data did not change "
@@ -190,69 +161,21 @@ def _require_independent(inputs: ReportInputs | _CountsInputs) -> None:
         )
 
 
-def _read_counts(paths: list[str], collection: Collection) -> _CountsInputs:
-    total = collection.mechanism.zero()
-    sizes = {name: len(cells) for name, cells in total.cells.items()}
-    headers = []
-    for path, first in copies(paths).items():
-        raise InputError(f"{path} is a copy of {first}; a report is never counted twice.")
-    for path in paths:
-        table = _counts_rows(path)
-        header = FileHeader.read(table.schema.metadata, path)
-        header.require(kind="counts", fingerprint=collection.fingerprint, path=path)
-        if not table.schema.remove_metadata().equals(pa.schema(COUNTS_COLUMNS)):
-            raise InputError(f"{path} has other columns than a counts file: {', '.join(table.schema.names)}.")
-        try:
-            _require_plausible(table)
-            groups = counts_from_table(table, sizes)
-            for n, cells in groups.values():
-                _require_within(n * getattr(collection.mechanism, "times", 1), cells)  # several answers a report
-        except ValueError as error:
-            raise InputError(f"{path} holds counts that cannot be: {error}.") from error
-        if set(groups) - {(0, MAIN_GROUP)}:
-            raise InputError(f"{path} holds the groups {sorted(groups)}; this mechanism has only the main one.")
-        for n, cells in groups.values():
-            total = total + Counts(n=n, cells=cells)
-        headers.append(header)
-    return _CountsInputs(
-        total,
-        all(h.private for h in headers),
-        tuple(sorted({h.period for h in headers})),
-        any(h.memoised for h in headers),
-    )
-
-
-def _require_plausible(table: pa.Table) -> None:
-    """Refuse counts whose sums might not fit into 64 bits."""
-    if table.num_rows and pc.max(table["count"]).as_py() > _LARGEST_COUNT:
-        raise ValueError(f"a count is above {_LARGEST_COUNT:,}")
-
-
-def _require_within(answers: int, cells: Mapping[str, npt.NDArray[np.int64]]) -> None:
-    """Refuse counts above the number of answers, of which each adds 1 to a cell at most."""
-    if any(len(counts) and int(counts.max()) > answers for counts in cells.values()):
-        raise ValueError(f"a count is larger than the number of reports, {answers:,}")
-
-
-def _counts_rows(path: str) -> pa.Table:
-    try:
-        with open_file(path) as file:
-            return pq.read_table(file)
-    except Exception as error:  # what the reader raises for a damaged file is of any type
-        raise InputError(f"{path} cannot be read as Parquet: {error}. Is the file complete?") from error
-
-
 def _counts(
-    pipeline: beam.Pipeline, collection: Collection, inputs: ReportInputs | _CountsInputs, suspects: Path | None
+    pipeline: beam.Pipeline, collection: Collection, inputs: ReportInputs | CountsInputs, suspects: Path | None
 ) -> tuple[beam.PCollection[tuple[CountBlock, Counts]], list[beam.PCollection[Summary]]]:
     if isinstance(inputs, ReportInputs):
         slices = pipeline | "Files" >> beam.Create(inputs.slices, reshuffle=False) | beam.Reshuffle()
         WATCHED_ROWS.begin(inputs.rows)
         reports, read = slices | "Reports" >> AcceptReports(collection)
+        summaries = [read]
+        if collection.definition.report_ids:
+            reports, repeated = reports | "Distinct" >> DistinctReports(collection)
+            summaries.append(repeated)
         blocks, counted = reports | "Count" >> CountReports(collection)
         if suspects is not None:
             reports | "Suspicious" >> CountSuspicious(collection, str(suspects))
-        return blocks, [read, counted]
+        return blocks, [*summaries, counted]
     if suspects is not None:
         raise InputError("--detect-poisoning needs reports; these inputs are counts.")
     stored = list(_stored_blocks(inputs.counts))
@@ -266,14 +189,15 @@ def _stored_blocks(counts: Counts) -> Iterator[tuple[CountBlock, Counts]]:
         yield (0, MAIN_GROUP, block), part
 
 
-def _checked(summary: dict[str, Any], inputs: ReportInputs | _CountsInputs) -> dict[str, int]:
-    if isinstance(inputs, _CountsInputs):
+def _checked(summary: dict[str, Any], inputs: ReportInputs | CountsInputs) -> dict[str, int]:
+    if isinstance(inputs, CountsInputs):
         return {"counted": inputs.counts.n, "malformed": 0}
     reports = reports_counted(summary) | {"unreadable": summary["tally"].get(REPORTS_UNREADABLE, 0)}
     if inputs.rows is not None and sum(reports.values()) != inputs.rows:
         raise RunError(
             f"The files hold {inputs.rows:,} reports; {reports['counted']:,} were counted, {reports['malformed']:,} "
-            f"set aside as malformed and {reports['unreadable']:,} could not be read. Nothing was published."
+            f"set aside as malformed, {reports.get('duplicate', 0):,} as repeated, and "
+            f"{reports['unreadable']:,} could not be read. Nothing was published."
         )
     return reports
 
@@ -290,7 +214,7 @@ def _suspicions(collection: Collection, findings: Sequence[Finding]) -> list[str
     return found
 
 
-def _warnings(inputs: ReportInputs | _CountsInputs, refused: Sequence[tuple[str, str]]) -> list[str]:
+def _warnings(inputs: ReportInputs | CountsInputs, refused: Sequence[tuple[str, str]]) -> list[str]:
     found = [f"Refused: {reason}" for _, reason in refused[:_REASONS]]
     if len(refused) > _REASONS:
         found.append(f"{len(refused):,} files were refused in all.")

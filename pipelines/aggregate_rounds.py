@@ -23,6 +23,7 @@ from ..schemas.manifest import Manifest, Randomness
 from ..schemas.reports import FileHeader
 from ..transforms.collection import Collection
 from ..transforms.count import CountReports
+from ..transforms.count_distinct import DistinctReports
 from ..transforms.estimate import GatherCounts, estimates_batch
 from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, write_counts
@@ -189,7 +190,7 @@ def aggregate_round(
     with OutputFolder(output, overwrite=overwrite) as result:
         counts, reports = _count(one, inputs, engine, result.staging)
         users = folder.answered(1)
-        _check_answers(folder, round_, sum(reports.values()))
+        _check_answers(folder, round_, reports["counted"] + reports["malformed"])
         state = protocol.advance(state, counts)
         files = write_state(collection, state, result.staging, format_=format_, private=private, period=period)
         manifest = manifest_of(
@@ -309,10 +310,14 @@ def _count(one: Collection, inputs: ReportInputs, engine: Engine, staging: Path)
     with engine_pipeline(engine, writes_to=staging) as p:
         slices = p | "Files" >> beam.Create(inputs.slices, reshuffle=False) | beam.Reshuffle()
         reports = slices | "Reports" >> ReadReports(one)  # record batches of reports
+        summaries = []
+        if one.definition.report_ids:
+            reports, repeated = reports | "Distinct" >> DistinctReports(one)
+            summaries.append(repeated)
         blocks, counted = reports | "Count" >> CountReports(one)  # ((round, group, block), Counts)
         counts = blocks | "Gather" >> GatherCounts(one)  # ((round, group), Counts)
         written = counts | "WriteCounts" >> WriteCounts(one, str(counts_file))
-        (counted, written) | "Summary" >> WriteSummary(str(summary_file))
+        (*summaries, counted, written) | "Summary" >> WriteSummary(str(summary_file))
     summary = read_summary(str(summary_file))
     found = read_round(str(counts_file), one)
     for file in (counts_file, summary_file):

@@ -11,17 +11,26 @@ from ..errors import InputError
 from ..mechanisms import Mechanism, MultiRound
 from ..mechanisms.audit.attack import CONFIDENCE, attack
 from ..mechanisms.audit.audit import audit_exact
+from ..mechanisms.audit.report_ids import id_violations
+from ..schemas.reports import REPORT_ID, REPORT_ID_BYTES
 
 __all__ = ["audit"]
 
 
-def audit(mechanism: Mechanism, *, reports: int | None = None, confidence: float | None = None) -> dict[str, Any]:
+def audit(
+    mechanism: Mechanism,
+    *,
+    reports: int | None = None,
+    confidence: float | None = None,
+    report_ids: bool = False,
+) -> dict[str, Any]:
     """Audit one mechanism.
 
     Args:
         mechanism: with the parameters of a collection.
         reports: also attack the client's code with so many reports a record.
         confidence: of the attack's lower bound.
+        report_ids: whether the collection's reports carry ids, which are then audited too.
 
     Returns:
         The object that `ldp-beam audit --json` prints; `violations` is empty where the declared epsilon holds.
@@ -38,9 +47,11 @@ def audit(mechanism: Mechanism, *, reports: int | None = None, confidence: float
         **exact.as_json(),
         "keys": mechanism.keys,
         "parameters": dict(mechanism.parameters()),
-        "report": _report(mechanism),
+        "report": _report(mechanism, report_ids),
         "statistical": None,
     }
+    if report_ids:
+        result["violations"] = [*result["violations"], *id_violations()]
     if reports is not None:
         # of several rounds the first one, which needs no feedback
         attacked = mechanism.round(1) if isinstance(mechanism, MultiRound) else mechanism
@@ -55,7 +66,9 @@ def audit(mechanism: Mechanism, *, reports: int | None = None, confidence: float
     return result
 
 
-def _report(mechanism: Mechanism) -> Mapping[str, Any]:
+def _report(mechanism: Mechanism, report_ids: bool) -> Mapping[str, Any]:
     """Say what a report holds: its size is the same for everybody, and no field names a user."""
     fields = {part.name: np.dtype(part.dtype).itemsize * max(part.width, 1) for part in mechanism.layout()}
+    if report_ids:
+        fields[REPORT_ID] = REPORT_ID_BYTES
     return {"fields": fields, "bytes": sum(fields.values()), "holds_user_id": False}

@@ -28,8 +28,6 @@ from ..errors import InputError, did_you_mean
 from ..mechanisms import Secret
 from ..schemas.manifest import Randomness
 from ..schemas.records import Columns
-from ..schemas.reports import report_schema
-from ..transforms.batches import layout_tuples
 from ..transforms.collect_estimates import RecordsToReports
 from ..transforms.collection import Collection
 from ..transforms.estimate_reports import EstimateReports, EstimatesToRows
@@ -103,7 +101,7 @@ class Perturb(_Client):
     """
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Any]:
-        schema = report_schema(layout_tuples(self._collection.mechanism.layout()))
+        schema = self._collection.report_schema()
         fields = [(field.name, _type_of(field.type)) for field in schema]
         rows_type = RowTypeConstraint.from_fields(fields)
         return self._reports(rows) | "Rows" >> beam.FlatMap(_report_rows).with_output_types(rows_type)
@@ -122,7 +120,7 @@ class Estimate(beam.PTransform):
         self._collection, self._private = Collection.load(collection), private
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Any]:
-        schema = report_schema(layout_tuples(self._collection.mechanism.layout()))
+        schema = self._collection.report_schema()
         batches = (
             rows
             | "Together" >> beam.BatchElements(min_batch_size=64, max_batch_size=_BATCH)

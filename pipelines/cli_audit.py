@@ -37,7 +37,8 @@ def audit(**options: Any) -> None:
       ldp-beam audit --mechanism pckv-grr --epsilon 1 --keys 10000 --padding 10
       ldp-beam audit --collection gss.toml --reports 200000
     """
-    found = run_audit(_mechanism(options), reports=options["reports"], confidence=options["confidence"])
+    mechanism, report_ids = _audited(options)
+    found = run_audit(mechanism, reports=options["reports"], confidence=options["confidence"], report_ids=report_ids)
     if options["as_json"]:
         click.echo(json.dumps(found, ensure_ascii=False, allow_nan=False))
     else:
@@ -46,16 +47,18 @@ def audit(**options: Any) -> None:
         raise RunError(f"The audit found a violation: {'; '.join(found['violations'])}.")
 
 
-def _mechanism(options: dict[str, Any]) -> Mechanism:
+def _audited(options: dict[str, Any]) -> tuple[Mechanism, bool]:
     by_name = {name: options[name] for name in ("mechanism", "epsilon", "keys", "padding", "allocation")}
     given = {name: value for name, value in by_name.items() if value is not None}
     if options["definition"] is not None:
         if given or options["more"]:
             raise InputError("--collection says everything; leave out --mechanism and the parameters.")
-        return Collection.load(Path(options["definition"])).mechanism
+        collection = Collection.load(Path(options["definition"]))
+        return collection.mechanism, collection.definition.report_ids
     if "mechanism" not in given:
         raise InputError("Give --collection FILE.toml, or --mechanism NAME with its parameters.")
-    return make_mechanism(given.pop("mechanism"), **given, **dict(_parameter(text) for text in options["more"]))
+    more = dict(_parameter(text) for text in options["more"])
+    return make_mechanism(given.pop("mechanism"), **given, **more), False
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -13,6 +13,7 @@ from ..schemas.tally import (
     INVALID_REASONS,
     KEPT_PAIRS,
     REPORTS_COUNTED,
+    REPORTS_DUPLICATE,
     REPORTS_MALFORMED,
     SET_ASIDE_REASONS,
     USERS,
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "finish_files", "manifest_of", "mechanism_figures", "reports_counted", "require_every_key"]
 
-_REPORT_TALLIES = (REPORTS_COUNTED, REPORTS_MALFORMED)
+_REPORT_TALLIES = (REPORTS_COUNTED, REPORTS_DUPLICATE, REPORTS_MALFORMED)
 
 
 def reports_counted(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many reports were counted and how many were malformed."""
+    """Return how many reports were counted, how many were malformed, and how many were repeated, where any were."""
     tally = summary["tally"]
-    return {"counted": tally.get(REPORTS_COUNTED, 0), "malformed": tally.get(REPORTS_MALFORMED, 0)}
+    found = {"counted": tally.get(REPORTS_COUNTED, 0), "malformed": tally.get(REPORTS_MALFORMED, 0)}
+    repeated = tally.get(REPORTS_DUPLICATE, 0)
+    return found | ({"duplicate": repeated} if repeated else {})
 
 
 def finish_files(

@@ -20,13 +20,16 @@ from .mechanism_fields import LATER_ESTIMATORS, LATER_MECHANISMS, LATER_TABLES, 
 from .uldp_fields import TABLE as ULDP_TABLE
 from .values import ValueRange, decimal_text
 
-__all__ = ["FINGERPRINT_VERSION", "Definition"]
+__all__ = ["FINGERPRINT_VERSION", "REPORT_IDS", "Definition"]
 
 #: Version of the canonical form that the fingerprint covers.
 FINGERPRINT_VERSION = 1
 
+#: Field that gives every report an opaque id.
+REPORT_IDS = "report_ids"
+
 _EPSILON_LOW, _EPSILON_HIGH = Decimal("0.001"), Decimal(20)
-_COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys", "reports", ATTRIBUTES)
+_COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys", "reports", REPORT_IDS, ATTRIBUTES)
 _KEY_SOURCES = ("file", "list", "count", "range")
 _VALUE_FIELDS = ("range", "duplicates", "outside")
 _LONGEST_NAME = 200
@@ -119,6 +122,11 @@ class Definition:
     def has_values(self) -> bool:
         """Whether records carry values."""
         return self.values is not None
+
+    @property
+    def report_ids(self) -> bool:
+        """Whether every report carries an opaque id, by which the server knows a repeated delivery."""
+        return bool(self.parameters.get(REPORT_IDS, False))
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -241,9 +249,12 @@ def _attribute_domain(data: Mapping[str, Any], attributes: Mapping[str, Any]) ->
 
 
 def _reports(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the number of reports of each user where it is not 1."""
+    """Return the number of reports of each user where it is not 1, and whether reports carry ids where they do."""
     given = integer(data.get("reports", 1), "reports", "an integer of at least 1 (reports of each user)", least=1)
-    return {} if given == 1 else {"reports": given}
+    ids = data.get(REPORT_IDS, False)
+    if not isinstance(ids, bool):
+        raise wrong(REPORT_IDS, ids, "true or false")
+    return ({} if given == 1 else {"reports": given}) | ({REPORT_IDS: True} if ids else {})
 
 
 def _name(data: Mapping[str, Any]) -> str:

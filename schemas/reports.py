@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ..errors import InputError
+from .event_time import parse_time, time_text
 
-__all__ = ["FORMAT_VERSION", "FileHeader", "report_schema"]
+__all__ = ["FORMAT_VERSION", "REPORT_ID", "REPORT_ID_BYTES", "FileHeader", "report_schema"]
 
 #: Version of the layout of report, counts and estimates files.
 FORMAT_VERSION = "1"
+
+#: Column of the opaque ids, where a collection has them.
+REPORT_ID = "report_id"
+REPORT_ID_BYTES = 16
 
 _PREFIX = "ldp_beam."
 _TYPES = {
@@ -45,6 +50,9 @@ class FileHeader:
         round_epsilon: budget of that round as decimal text; empty for mechanisms of a single round.
         round_thresholds: integer thresholds of that round by name.
         memoised: an unchanged record repeats its report in every period, so that periods are not independent.
+        window_start: start of the slice of time that the reports belong to, as `schemas.event_time` writes it: their
+            event time, and nothing finer is known; empty where they belong to no slice.
+        window_seconds: length of that slice; 0 where there is none.
     """
 
     kind: str
@@ -57,6 +65,8 @@ class FileHeader:
     round_epsilon: str = ""
     round_thresholds: Mapping[str, int] = field(default_factory=dict)
     memoised: bool = False
+    window_start: str = ""
+    window_seconds: int = 0
 
     def metadata(self) -> dict[str, str]:
         """File metadata, as text to text."""
@@ -75,6 +85,8 @@ class FileHeader:
             fields["round_thresholds"] = json.dumps(thresholds, sort_keys=True)
         if self.memoised:
             fields["memoised"] = "yes"
+        if self.window_start:
+            fields["window_start"], fields["window_seconds"] = self.window_start, str(self.window_seconds)
         return {_PREFIX + name: value for name, value in fields.items()}
 
     @classmethod
@@ -100,8 +112,11 @@ class FileHeader:
         try:
             thresholds = {str(k): int(v) for k, v in json.loads(found.get("round_thresholds", "{}")).items()}
             number = int(found.get("round", "0"))
+            start, length = found.get("window_start", ""), int(found.get("window_seconds", "0"))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{path} has a damaged header of ldp-beam: {error}.") from error
+        if bool(start) != (length > 0) or length < 0:
+            raise InputError(f"{path} has a damaged header of ldp-beam: a window has a start and a length.")
         return cls(
             kind=found["kind"],
             collection=found["collection"],
@@ -113,7 +128,13 @@ class FileHeader:
             round_epsilon=found.get("round_epsilon", ""),
             round_thresholds=thresholds,
             memoised=found.get("memoised", "no") == "yes",
+            window_start=time_text(parse_time(start)) if start else "",
+            window_seconds=length,
         )
+
+    def event_time(self) -> int | None:
+        """Return the start of the slice in seconds since 1970; None where the reports belong to no slice."""
+        return parse_time(self.window_start) if self.window_start else None
 
     def require(self, *, kind: str, fingerprint: str, path: str, round_: int = 0) -> None:
         """Refuse a file of another kind, of another collection definition, or of another round.
@@ -138,15 +159,20 @@ class FileHeader:
             )
 
 
-def report_schema(layout: Iterable[tuple[str, str, int]], header: FileHeader | None = None) -> pa.Schema:
+def report_schema(
+    layout: Iterable[tuple[str, str, int]], header: FileHeader | None = None, *, ids: bool = False
+) -> pa.Schema:
     """Arrow schema of report batches and files.
 
     Args:
         layout: (name, NumPy dtype name, width) of each report array; uint8 arrays with a width are planes
             of bytes, everything else is a scalar column.
         header: metadata to attach.
+        ids: whether a report carries an opaque id, the last column.
     """
     fields = [pa.field(name, _arrow_type(dtype, width), nullable=False) for name, dtype, width in layout]
+    if ids:
+        fields.append(pa.field(REPORT_ID, pa.binary(REPORT_ID_BYTES), nullable=False))
     return pa.schema(fields, metadata=None if header is None else dict(header.metadata()))
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "PAIRS_READ",
     "REJECTED_ROWS",
     "REPORTS_COUNTED",
+    "REPORTS_DUPLICATE",
     "REPORTS_MALFORMED",
     "REPORTS_UNREADABLE",
     "ROWS_READ",
@@ -76,6 +77,8 @@ SENSITIVE_ROWS_UNUSABLE = "sensitive_rows_unusable"
 UNREADABLE_TIMES = "unreadable_times"
 #: Reports that were counted.
 REPORTS_COUNTED = "reports_counted"
+#: Reports set aside on the server because one with the same id is counted already.
+REPORTS_DUPLICATE = "reports_duplicate"
 #: Reports set aside on the server because no client of the collection can have made them.
 REPORTS_MALFORMED = "reports_malformed"
 #: Reports lost on the server because the rest of their file cannot be read.

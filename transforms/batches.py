@@ -15,6 +15,7 @@ import pyarrow as pa
 from apache_beam import coders
 
 from ..mechanisms import Field, Reports
+from ..schemas.reports import REPORT_ID
 
 __all__ = ["ArrowBatchCoder", "batch_to_reports", "layout_tuples", "reports_to_batch"]
 
@@ -54,11 +55,18 @@ def layout_tuples(layout: Iterable[Field]) -> list[tuple[str, str, int]]:
     return [(field.name, field.dtype, field.width) for field in layout]
 
 
-def reports_to_batch(reports: Reports, schema: pa.Schema) -> pa.RecordBatch:
-    """Return reports as a record batch of `schemas.report_schema`."""
-    return pa.RecordBatch.from_arrays(
-        [_column(reports.arrays[field.name], field.type) for field in schema], schema=schema
-    )
+def reports_to_batch(
+    reports: Reports, schema: pa.Schema, *, ids: npt.NDArray[np.uint8] | None = None
+) -> pa.RecordBatch:
+    """Return reports as a record batch of `schemas.report_schema`.
+
+    Args:
+        reports: n reports.
+        schema: of the collection, with or without ids.
+        ids: of the reports, uint8 (n, 16), where the schema has them.
+    """
+    arrays = reports.arrays if ids is None else {**reports.arrays, REPORT_ID: ids}
+    return pa.RecordBatch.from_arrays([_column(arrays[field.name], field.type) for field in schema], schema=schema)
 
 
 def _column(array: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ..errors import InputError
 from ..mechanisms import Mechanism, make_mechanism
 from ..mechanisms.privkv.rounds import Round
 from ..schemas.attribute_fields import COMPOSITE, attribute_sizes
 from ..schemas.attribute_fields import TABLE as ATTRIBUTES
-from ..schemas.collection import Definition
+from ..schemas.collection import REPORT_IDS, Definition
 from ..schemas.mechanism_fields import MECHANISM_FIELDS
-from ..schemas.reports import FileHeader
+from ..schemas.reports import FileHeader, report_schema
+from .batches import layout_tuples
 
 __all__ = ["Collection"]
 
@@ -64,8 +67,17 @@ class Collection:
         """Return this collection with one of its rounds as the mechanism; the fingerprint stays that of all."""
         return replace(self, mechanism=one, round=one.number)
 
-    def header(self, kind: str, *, period: str = "", private: bool = True, memoised: bool = False) -> FileHeader:
-        """Return the header of a file of this collection."""
+    def header(
+        self,
+        kind: str,
+        *,
+        period: str = "",
+        private: bool = True,
+        memoised: bool = False,
+        window_start: str = "",
+        window_seconds: int = 0,
+    ) -> FileHeader:
+        """Return the header of a file of this collection; with a window, of the reports of that slice of time."""
         return FileHeader(
             kind=kind,
             collection=self.definition.name,
@@ -74,16 +86,24 @@ class Collection:
             period=period,
             private=private,
             memoised=memoised,
+            window_start=window_start,
+            window_seconds=window_seconds,
             round=self.round,
             round_epsilon=str(self.mechanism.epsilon) if self.round else "",
             round_thresholds=dict(self.mechanism.thresholds()) if self.round else {},
         )
+
+    def report_schema(self, header: FileHeader | None = None) -> pa.Schema:
+        """Return the schema of batches and files of this collection's reports."""
+        return report_schema(layout_tuples(self.mechanism.layout()), header, ids=self.definition.report_ids)
 
 
 def _arguments(definition: Definition) -> dict[str, Any]:
     """Parameters by name; a table groups some for people, the mechanism takes them one by one, and keys by index."""
     flat: dict[str, Any] = {}
     for name, value in definition.parameters.items():
+        if name == REPORT_IDS:  # says nothing to a mechanism
+            continue
         if name == ATTRIBUTES:  # combinations of all attributes are ordinary keys
             flat |= {} if value["mode"] == COMPOSITE else {name: (value["mode"], attribute_sizes(value))}
             continue

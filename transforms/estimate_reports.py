@@ -13,6 +13,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from ..schemas.estimates import estimates_schema
 from .collection import Collection
 from .count import CountReports
+from .count_distinct import DistinctReports
 from .estimate import EstimateCounts, GatherCounts
 
 __all__ = ["EstimateReports", "EstimatesToRows"]
@@ -22,7 +23,7 @@ class EstimateReports(beam.PTransform):
     """Record batches of reports → one record batch of estimates, with one row a key.
 
     Args:
-        collection: the definition under which the reports were made.
+        collection: the definition under which the reports were made; where it has ids, each id counts once.
         private: False where the reports' randomness came from a seed.
         period: name of the period, kept in the schema's metadata.
     """
@@ -32,6 +33,8 @@ class EstimateReports(beam.PTransform):
         self._collection, self._private, self._period = collection, private, period
 
     def expand(self, reports: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[pa.RecordBatch]:
+        if self._collection.definition.report_ids:
+            reports, _ = reports | "Distinct" >> DistinctReports(self._collection)
         blocks, _ = reports | "Count" >> CountReports(self._collection)
         counts = blocks | "Gather" >> GatherCounts(self._collection)
         estimate = EstimateCounts(self._collection, private=self._private, period=self._period)

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from ..errors import ParameterError
 from ..mechanisms import MultiRound, Secret, Stream
-from ..schemas.reports import report_schema
-from .batches import layout_tuples, reports_to_batch
+from .batches import reports_to_batch
 from .collection import Collection
 from .memo import MEMOISED_PERIOD, Memo
 from .record_batches import batch_to_records
@@ -42,24 +41,28 @@ class PerturbRecords(beam.PTransform):
                 "or run `ldp-beam collect`, which asks them all."
             )
         self._memo = memo
+        # The id of a memoised report changes with the period although the report does not.
+        self._ids = secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
         period = period if memo is None else MEMOISED_PERIOD
         self._collection = collection
         self._stream = secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
 
     def expand(self, records: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[pa.RecordBatch]:
-        perturb = _Perturb(self._collection, self._stream, self._memo)
+        perturb = _Perturb(self._collection, self._stream, self._ids, self._memo)
         return records | "Perturb" >> beam.ParDo(perturb).with_output_types(pa.RecordBatch)
 
 
 class _Perturb(beam.DoFn):
-    def __init__(self, collection: Collection, stream: Stream, memo: Memo | None = None) -> None:
+    def __init__(self, collection: Collection, stream: Stream, ids: Stream, memo: Memo | None) -> None:
         self._mechanism = collection.mechanism
         self._stream, self._memo = stream, memo
-        self._schema = report_schema(layout_tuples(collection.mechanism.layout()))
+        self._ids = ids if collection.definition.report_ids else None
+        self._schema = collection.report_schema()
 
     def process(self, element: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = batch_to_records(element)
         reports = self._mechanism.perturb(records, self._stream)
         if self._memo is not None:
             reports = self._memo.admit(self._mechanism, records.users, self._stream.seeds(records), reports)
-        yield reports_to_batch(reports, self._schema)
+        ids = None if self._ids is None else self._ids.ids(self._ids.seeds(records))
+        yield reports_to_batch(reports, self._schema, ids=ids)

@@ -19,9 +19,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..errors import InputError, RunError
-from ..schemas.reports import FileHeader, report_schema
+from ..schemas.reports import FileHeader
 from ..schemas.tally import REPORTS_MALFORMED, REPORTS_UNREADABLE, Tally
-from .batches import layout_tuples
 from .collection import Collection
 from .report_files_avro import AvroReports
 from .report_files_checks import COPY_ROWS, check_columns, check_row_groups, copies, open_file
@@ -36,6 +35,7 @@ __all__ = [
     "ReportInputs",
     "ReportSlice",
     "WriteReports",
+    "inspect_report_file",
     "inspect_reports",
 ]
 
@@ -73,7 +73,7 @@ class WriteReports(beam.PTransform):
     ) -> None:
         super().__init__()
         header = collection.header("reports", period=period, private=private, memoised=memoised)
-        schema = report_schema(layout_tuples(collection.mechanism.layout()), header)
+        schema = collection.report_schema(header)
         self._write = _Write(folder, format_, schema)
 
     def expand(self, reports: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[Summary]:
@@ -157,7 +157,7 @@ def inspect_reports(paths: list[str], collection: Collection, *, period: str | N
     twice = copies(paths)
     for path in paths:
         try:
-            one = _inspect(path, collection)
+            one = inspect_report_file(path, collection)
             _require_period(one[0], period, path)
             _require_new(path, one[2], twice)
         except InputError as error:
@@ -177,7 +177,15 @@ def inspect_reports(paths: list[str], collection: Collection, *, period: str | N
     )
 
 
-def _inspect(path: str, collection: Collection) -> tuple[FileHeader, list[ReportSlice], int | None]:
+def inspect_report_file(path: str, collection: Collection) -> tuple[FileHeader, list[ReportSlice], int | None]:
+    """Check header, schema and sizes of one report file.
+
+    Returns:
+        Its header, the parts to read in parallel, and its reports, or None where its format does not tell beforehand.
+
+    Raises:
+        InputError: It holds no reports of this collection.
+    """
     format_ = _format_of(path)
     try:
         if format_ == "avro":
@@ -212,14 +220,10 @@ def _inspect_parquet(path: str, collection: Collection) -> tuple[FileHeader, lis
         parquet = pq.ParquetFile(file)
         header = FileHeader.read(parquet.schema_arrow.metadata, path)
         header.require(kind="reports", fingerprint=collection.fingerprint, path=path, round_=collection.round)
-        expected = _expected(collection)
+        expected = collection.report_schema()
         check_columns(parquet.schema_arrow, expected, path)
         check_row_groups(parquet.metadata, expected, path)
         return header, _row_group_slices(parquet.metadata, path), parquet.metadata.num_rows
-
-
-def _expected(collection: Collection) -> pa.Schema:
-    return report_schema(layout_tuples(collection.mechanism.layout()))
 
 
 def _row_group_slices(metadata: pq.FileMetaData, path: str) -> list[ReportSlice]:
@@ -237,7 +241,7 @@ def _row_group_slices(metadata: pq.FileMetaData, path: str) -> list[ReportSlice]
 
 def _inspect_avro(path: str, collection: Collection) -> FileHeader:
     with open_file(path) as file:
-        header = FileHeader.read(AvroReports(file, _expected(collection)).metadata, path)
+        header = FileHeader.read(AvroReports(file, collection.report_schema()).metadata, path)
         header.require(kind="reports", fingerprint=collection.fingerprint, path=path, round_=collection.round)
         return header
 
@@ -277,7 +281,7 @@ class AcceptReports(beam.PTransform):
 
 class _Read(beam.DoFn):
     def __init__(self, collection: Collection) -> None:
-        self._schema = _expected(collection)
+        self._schema = collection.report_schema()
 
     def process(self, element: ReportSlice) -> Iterator[Any]:
         try:

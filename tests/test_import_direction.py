@@ -27,8 +27,8 @@ THIRD_PARTY = {"errors": set(), "mechanisms": {"numpy", "cryptography"}}
 
 #: The server's half, by the first word of a module's name.
 SERVER = {
-    "transforms": ("count", "estimate", "publish", "report_files"),
-    "schemas": ("reports", "counts", "estimates", "manifest"),
+    "transforms": ("count", "estimate", "publish", "report_files", "report_messages", "kafka_source", "event_clock"),
+    "schemas": ("reports", "counts", "estimates", "manifest", "messages", "event_time"),
     "pipelines": ("aggregate",),
 }
 #: Modules that know what a true record looks like.

@@ -1,0 +1,112 @@
+"""How event time passes for an unbounded source: when it may say that nothing earlier will come.
+
+A watermark that runs ahead makes reports late; one that stands still publishes nothing. Ours follows what has arrived
+and, where a source has shown that it has read everything there is, the clock on the wall.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import apache_beam as beam
+from apache_beam.io.iobase import WatermarkEstimator
+from apache_beam.transforms.core import WatermarkEstimatorProvider
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+
+__all__ = ["EventClock", "EventClockProvider", "Pace"]
+
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """What is assumed of the times at which reports, or records, arrive.
+
+    A window closes when the watermark passes its end. The watermark of a partition follows the latest slice that was
+    seen there; when the partition has been read to its end, also the clock: reports of a slice exist once the slice is
+    over, and have arrived `arrival_delay` seconds later. What arrives later still is late data.
+
+    Attributes:
+        slice_seconds: length of the slices that reports belong to; 0 for records with times of their own.
+        disorder: seconds by which a slice may arrive after a later one in the same partition without being late.
+        arrival_delay: seconds after which everything of a slice has arrived; None never to follow the clock, for a
+            replay of the past.
+        clock_skew: seconds by which other machines' clocks may be ahead of ours; what lies further in the future is
+            set aside, so that nobody can close windows before their time.
+    """
+
+    slice_seconds: int
+    disorder: float = 0.0
+    arrival_delay: float | None = 5.0
+    clock_skew: float = 1.0
+
+    def complete_until(self, now: float) -> float | None:
+        """Return the time before which, at `now`, nothing is expected any more, in seconds since 1970."""
+        if self.arrival_delay is None:
+            return None
+        past = now - self.arrival_delay
+        return past if self.slice_seconds == 0 else past // self.slice_seconds * self.slice_seconds
+
+    def latest(self, now: float) -> float:
+        """Return the time, in seconds since 1970, before which a slice must be over at `now`."""
+        return now + self.clock_skew
+
+
+class EventClock(WatermarkEstimator):
+    """The watermark of one partition or folder; goes forward only, and survives checkpoints.
+
+    Its state is (watermark in microseconds or None, time of the last arrival on the wall in seconds).
+    """
+
+    def __init__(self, state: tuple[int | None, float]) -> None:
+        self._micros, self._quiet_since = state
+
+    def current_watermark(self) -> Timestamp:
+        """Return the watermark."""
+        return MIN_TIMESTAMP if self._micros is None else Timestamp(micros=self._micros)
+
+    def get_estimator_state(self) -> tuple[int | None, float]:
+        """Return what the next bundle starts from."""
+        return self._micros, self._quiet_since
+
+    def observe_timestamp(self, timestamp: Timestamp) -> None:
+        """Leave the watermark alone: it moves once all of a turn's elements are out."""
+
+    def arrived(self, latest: float | None, pace: Pace) -> None:
+        """Note that something arrived, with the latest event time in it in seconds since 1970 (None: only rejects)."""
+        self._quiet_since = time.time()
+        if latest is not None:
+            self._advance(latest - pace.disorder)
+
+    def caught_up(self, pace: Pace) -> None:
+        """Note that everything there is has been read."""
+        complete = pace.complete_until(time.time())
+        if complete is not None:
+            self._advance(complete)
+
+    def quiet_seconds(self) -> float:
+        """Return for how long nothing has arrived."""
+        return time.time() - self._quiet_since
+
+    def _advance(self, seconds: float) -> None:
+        micros = int(seconds * _MICROS)
+        if self._micros is None or micros > self._micros:
+            self._micros = micros
+
+
+class EventClockProvider(WatermarkEstimatorProvider):
+    """Makes clocks for a splittable DoFn."""
+
+    def initial_estimator_state(self, element: Any, restriction: Any) -> tuple[int | None, float]:
+        """Return the state of a source that has read nothing."""
+        return None, time.time()
+
+    def create_watermark_estimator(self, estimator_state: tuple[int | None, float]) -> EventClock:
+        """Return the clock of a bundle."""
+        return EventClock(estimator_state)
+
+    def estimator_state_coder(self) -> beam.coders.Coder:
+        """Return the coder of the state."""
+        return beam.coders.FastPrimitivesCoder()

@@ -1,0 +1,153 @@
+"""Talking to Kafka through librdkafka: clients, partitions, and what goes wrong in our words.
+
+The package is an extra; it is imported when a topic is named, and not before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import InputError, RunError
+from ..schemas.kafka_config import KafkaAddress, KafkaConfig
+
+__all__ = ["Partition", "make_consumer", "make_producer", "partition_limits", "require_kafka", "topic_partitions"]
+
+_CONTACT_SECONDS: Final = 15.0
+_QUIET: Final[Mapping[str, Any]] = {"log_level": 2}
+_CONSUMER: Final[Mapping[str, Any]] = {
+    "allow.auto.create.topics": False,
+    # Where to read is decided by us, partition by partition: nothing is committed, and no other reader takes part.
+    "group.id": "ldp-beam",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    # Messages that were deleted before we read them are an error, never passed over.
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 100,
+    "queued.max.messages.kbytes": 32768,
+    "reconnect.backoff.max.ms": 1000,
+}
+_PRODUCER: Final[Mapping[str, Any]] = {
+    # A retried send is not a second message.
+    "enable.idempotence": True,
+    "linger.ms": 20,
+    "compression.type": "zstd",
+    "delivery.timeout.ms": 120_000,
+    "reconnect.backoff.max.ms": 1000,
+}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A part of a topic, and what is to be read of it.
+
+    Attributes:
+        number: of the partition.
+        start: offset of the first message.
+        stop: offset after the last message; None to read for ever.
+    """
+
+    number: int
+    start: int
+    stop: int | None = None
+
+
+def require_kafka() -> Any:
+    """Return the package confluent_kafka.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        return importlib.import_module("confluent_kafka")
+    except ImportError as error:
+        raise InputError(
+            "Kafka needs the package confluent-kafka, which is not installed here. Install it with "
+            "pip install 'ldp-beam[kafka]'; on a cluster also for the workers."
+        ) from error
+
+
+def make_consumer(address: KafkaAddress, config: KafkaConfig) -> Any:
+    """Return a consumer that is assigned to nothing yet.
+
+    Raises:
+        InputError: The package is absent, or librdkafka refuses a setting.
+    """
+    return _client("Consumer", {**_QUIET, **_CONSUMER}, address, config)
+
+
+def make_producer(address: KafkaAddress, config: KafkaConfig) -> Any:
+    """Return a producer.
+
+    Raises:
+        InputError: The package is absent, or librdkafka refuses a setting.
+    """
+    return _client("Producer", {**_QUIET, **_PRODUCER}, address, config)
+
+
+def _client(kind: str, ours: Mapping[str, Any], address: KafkaAddress, config: KafkaConfig) -> Any:
+    kafka = require_kafka()
+    settings = {**ours, **config.settings, "bootstrap.servers": address.servers}
+    # What librdkafka would print on standard error comes back to us as errors of calls.
+    settings["error_cb"] = settings["throttle_cb"] = _ignore
+    try:
+        return getattr(kafka, kind)(settings)
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise InputError(
+            f"The settings for Kafka are refused: {_said(error, config)}. Look at --kafka-config."
+        ) from error
+
+
+def _ignore(event: object) -> None:
+    """Clients connect again by themselves; what cannot be repaired is the error of a call."""
+
+
+def _said(error: Exception, config: KafkaConfig) -> str:
+    """Return what librdkafka said, without any value of a setting that it may have repeated."""
+    first = error.args[0] if error.args else error
+    said = str(first.str() if hasattr(first, "str") else first)
+    for name, value in config.settings.items():
+        if len(value) > 3 and value in said and value not in name:
+            said = said.replace(value, "…")
+    return said.rstrip(".")
+
+
+def topic_partitions(consumer: Any, address: KafkaAddress) -> list[int]:
+    """Return the numbers of a topic's partitions.
+
+    Raises:
+        InputError: There is no such topic.
+        RunError: No broker answers.
+    """
+    kafka = require_kafka()
+    try:
+        found = consumer.list_topics(address.topic, timeout=_CONTACT_SECONDS).topics[address.topic]
+    except kafka.KafkaException as error:
+        raise RunError(
+            f"No broker of {address} answers: {error.args[0].str()}. Is it running and reachable?"
+        ) from error
+    if found.error is not None or not found.partitions:
+        reason = "there is no such topic" if found.error is None else found.error.str()
+        raise InputError(f"{address} cannot be read: {reason}. Make the topic first, or look at its name.")
+    return sorted(found.partitions)
+
+
+def partition_limits(
+    consumer: Any, address: KafkaAddress, number: int, *, seconds: float = _CONTACT_SECONDS
+) -> tuple[int, int]:
+    """Return the earliest offset that a partition still holds and the one after its last message.
+
+    Raises:
+        RunError: The broker does not answer.
+    """
+    kafka = require_kafka()
+    try:
+        low, high = consumer.get_watermark_offsets(
+            kafka.TopicPartition(address.topic, number), timeout=seconds, cached=False
+        )
+    except kafka.KafkaException as error:
+        raise RunError(f"Partition {number} of {address} does not answer: {error.args[0].str()}.") from error
+    return int(low), int(high)

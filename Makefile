@@ -50,8 +50,11 @@ $(EXAMPLES:%=example-%): example-%: $(VENV)/.examples
 example-gss_by_year: $(VENV)/.examples
 	$(BIN)/python -m examples.gss_by_year.over_time $(OUTPUT)/gss_by_year
 
-bench-%: $(VENV)/.test  ## one benchmark, for example make bench-kernels
-	$(BIN)/python -m benchmarks.$*
+bench: $(VENV)/.test  ## every benchmark: results in benchmarks/results, plots in docs/images/benchmarks
+	$(BIN)/python -m benchmarks
+
+bench-%: $(VENV)/.test  ## one benchmark, for example make bench-kernel
+	$(BIN)/python -m benchmarks $*
 
 clean:  ## take away what the other commands made
 	rm -rf $(VENV) $(OUTPUT)

@@ -10,16 +10,15 @@
 Users are drawn anew in each repeat, and the truth is that of their population; counts are drawn from their exact law
 (`ldp_beam.mechanisms.pckv.simulation`). UU flatters the shrinkage of frequencies, which are all alike in it.
 
-    python benchmarks/accuracy_beyond.py [--repeats 50] [--data FOLDER] [--json FILE]
+    python -m benchmarks.accuracy_beyond [--repeats 50] [--data FOLDER] [--smoke] [--json FILE]
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
-import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from math import erf, sqrt
 from pathlib import Path
 
@@ -27,6 +26,8 @@ import numpy as np
 from ldp_beam.mechanisms import PCKV, Counts, make_mechanism, population_generator
 from ldp_beam.mechanisms.pckv.simulation import draw_counts, draw_sampled
 from ldp_beam.mechanisms.populations import Population
+
+from benchmarks import harness
 
 USERS = 1_000_000
 KEYS = 100
@@ -87,7 +88,7 @@ def numerical(epsilon: float, keys: int, frequency: float, mean: float = 0.5) ->
     return make_mechanism("pckv-ue", epsilon=epsilon, keys=keys, padding=1, allocation="numerical", **prior)
 
 
-def allocation_rows() -> Iterator[dict]:
+def allocation_rows(samples: int = SAMPLES) -> Iterator[dict]:
     for frequency in (0.01, 0.1, 0.5):
         keys = round(1 / frequency)
         truth = np.full(keys, frequency), np.full(keys, 0.5)
@@ -99,7 +100,7 @@ def allocation_rows() -> Iterator[dict]:
                 closed.append((predicted.frequency_se**2, predicted.mean_se**2 + predicted.mean_bias**2))
                 raw = [
                     mechanism.estimate(counts)
-                    for counts, _, _ in repeats_of(mechanism, lambda _, truth=truth: truth, USERS, SAMPLES // keys)
+                    for counts, _, _ in repeats_of(mechanism, lambda _, truth=truth: truth, USERS, samples // keys)
                 ]
                 simulated.append([np.mean([squared(e.frequency_raw, truth[0]) for e in raw])])
                 simulated[-1].append(np.mean([squared(e.mean, truth[1]) for e in raw]))
@@ -185,14 +186,16 @@ def show(title: str, rows: Iterator[dict]) -> list[dict]:
     return kept
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = harness.options(__doc__)
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--data", type=Path, help="folder with the real ratings; without it they are left out")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    if options.smoke:
+        options.repeats = 1
+    samples = 100 if options.smoke else SAMPLES
     result = {
-        "allocation": show("Numerical allocation: MSE relative to the paper's", allocation_rows()),
+        "allocation": show("Numerical allocation: MSE relative to the paper's", allocation_rows(samples)),
         "together": show("Both, PCKV-UE: MSE of means relative to the paper's", together_rows(options.repeats)),
     }
     shrunk = []
@@ -205,9 +208,9 @@ def main() -> None:
             rows = shrinkage_rows("ratings", lambda _: (frequency, mean), len(mean), users, REAL_REPEATS)
             shrunk += show("Empirical Bayes, real ratings: MSE relative to the corrected estimator", rows)
     result["empirical_bayes"] = shrunk
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    harness.write(options.json, {"repeats": options.repeats, **result})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

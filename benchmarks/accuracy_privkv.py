@@ -9,20 +9,19 @@ holders and others who draw a key are binomial, and their answers multinomial wi
 thresholds. A test shows that these shares are those of the mechanism's exact law. (Keys share the users, so counts of
 different keys are not independent; the mean over keys of an error does not depend on that.)
 
-    python benchmarks/accuracy_privkv.py [--repeats 50] [--users 1000000] [--json FILE]
+    python -m benchmarks.accuracy_privkv [--repeats 50] [--users 1000000] [--smoke] [--json FILE]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from ldp_beam.mechanisms import Counts, Estimates, Mechanism, MultiRound, make_mechanism, population_generator
 from ldp_beam.mechanisms.privkv.law import KeyLaw
+
+from benchmarks import harness
 
 KEYS = 100
 WORDS = float(1 << 64)
@@ -87,12 +86,13 @@ def squared_error(mechanism: Mechanism, estimator: str | None, users: int, repea
     return float(np.mean((np.nan_to_num(estimates.mean) - values) ** 2))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = harness.options(__doc__)
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--users", type=int, default=1_000_000, help="the reference holds for a million")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    if options.smoke:
+        options.repeats = 2
     rows = []
     print(f"{'mechanism':26}{'epsilon':>8}{'MSE of means':>14}{'reference':>11}{'ratio':>8}")
     for label, (name, parameters, estimator, reference) in REFERENCE.items():
@@ -113,9 +113,8 @@ def main() -> int:
             )
             verdict = "" if passed else "  FAILED"
             print(f"{label:26}{epsilon:8}{np.mean(errors):14.4g}{expected:11.4g}{ratio:8.3f}{verdict}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(row["passed"] for row in rows) else 1
+    harness.write(options.json, {"repeats": options.repeats, "users": options.users, "rows": rows})
+    return 0 if options.smoke or all(row["passed"] for row in rows) else 1
 
 
 if __name__ == "__main__":

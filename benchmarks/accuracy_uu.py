@@ -5,19 +5,19 @@ A million users, 100 keys; each user holds one key, drawn uniformly; each key ha
 independently of this code and the standard deviation of one repeat. The mean of our repeats must lie within
 three standard errors of it, and an estimator whose squared error is 30 % larger must not.
 
-    python benchmarks/accuracy_uu.py [--repeats 50] [--users 1000000] [--workers 1] [--json FILE]
+    python -m benchmarks.accuracy_uu [--repeats 50] [--users 1000000] [--workers 1] [--smoke] [--json FILE]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from ldp_beam.mechanisms import PCKV, Records, Secret, make_mechanism, population_generator, to_fixed
+
+from benchmarks import harness
 
 KEYS = 100
 BATCH = 65_536
@@ -76,13 +76,14 @@ def row_of(name: str, epsilon: int, figure: str, errors: np.ndarray, reference: 
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = harness.options(__doc__)
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--users", type=int, default=1_000_000, help="the reference holds for a million")
     parser.add_argument("--workers", type=int, default=1, help="threads")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    if options.smoke:
+        options.repeats, options.users = 2, 20_000
     rows = []
     print(f"{'mechanism':10}{'epsilon':>8} {'MSE of':10}{'measured':>12}{'reference':>12}{'z':>8}{'z if worse':>12}")
     for (name, epsilon), reference in REFERENCE.items():
@@ -99,9 +100,8 @@ def main() -> int:
                 f"{row['z_if_30_percent_worse']:12.2f}  {'' if row['passed'] else 'FAILED'}",
                 flush=True,
             )
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(row["passed"] for row in rows) else 1
+    harness.write(options.json, {"repeats": options.repeats, "users": options.users, "rows": rows})
+    return 0 if options.smoke or all(row["passed"] for row in rows) else 1
 
 
 if __name__ == "__main__":

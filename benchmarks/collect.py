@@ -1,6 +1,6 @@
 """Speed and memory of the whole job `ldp-beam collect` on one worker, beside the same loop without Beam.
 
-    python -m benchmarks.collect [--small 2] [--large 8] [--repeats 3] [--case NAME] [--json FILE]
+    python -m benchmarks.collect [--small 2] [--large 8] [--repeats 3] [--case NAME] [--smoke] [--json FILE]
 
 Simulated people (one pair each, d = 100, text ids) are written once as nested Parquet and, shuffled, as pairs
 Parquet. Every case then runs in a process of its own, small and large input in turn, and a rate is the slope
@@ -12,19 +12,19 @@ more than a rate.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from benchmarks import harness
 
 CASES = ("collect pckv-ue", "loop pckv-ue", "collect pckv-grr", "loop pckv-grr", "collect pckv-ue pairs")
 DEFINITION = (
@@ -32,25 +32,26 @@ DEFINITION = (
 )
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run all cases and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--small", type=float, default=2, help="million users of the small input")
     parser.add_argument("--large", type=float, default=8, help="million users of the large input")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--case", action="append", choices=CASES, help="only this one; may be given several times")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--loop", nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     if given.loop:
         _loop(*given.loop)
-        return
+        return 0
+    if given.smoke:
+        given.small, given.large, given.repeats = 0.001, 0.02, 1
     sizes = (round(given.small * 1e6), round(given.large * 1e6))
     with tempfile.TemporaryDirectory(prefix="ldp-beam-bench-") as folder:
         result = _measure(Path(folder), sizes, given.repeats, tuple(given.case or CASES))
     _print(result)
-    if given.json:
-        given.json.write_text(json.dumps(result, indent=2) + "\n")
+    harness.write(given.json, result)
+    return 0
 
 
 def _measure(folder: Path, sizes: tuple[int, int], repeats: int, chosen: tuple[str, ...]) -> dict[str, object]:
@@ -97,13 +98,8 @@ def _run(folder: Path, case: str, users: int) -> tuple[float, float]:
         output = str(folder / "out")
         options = ["--input", records, "--output", output, "--overwrite", "--json"]
         command = [sys.executable, "-m", "ldp_beam.pipelines", "collect", "--collection", definition, *options]
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
-    return time.perf_counter() - start, usage.ru_maxrss / 1000
+    seconds, _, memory = harness.run_measured(command)
+    return seconds, memory
 
 
 def _figures(runs: dict[int, list[tuple[float, float]]], sizes: tuple[int, int]) -> dict[str, float]:
@@ -156,4 +152,4 @@ def _print(result: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

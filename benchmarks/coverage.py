@@ -8,20 +8,20 @@ more often (but in fewer than half of the repeats), since a mean's interval is t
 no holder; and means of exactly 1 or -1, where clipping to the range makes intervals one-sided. Coverage among repeats
 without the flag alone is printed beside it.
 
-    python benchmarks/coverage.py [--repeats 4000] [--json FILE]
+    python -m benchmarks.coverage [--repeats 4000] [--smoke] [--json FILE]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from ldp_beam.mechanisms import PCKV, make_mechanism, population_generator
 from ldp_beam.mechanisms.pckv.simulation import draw_counts, draw_sampled
+
+from benchmarks import harness
 
 PADDING = 5
 FREQUENCIES = (0.5, 0.3, 0.1, 0.05, 0.02, 0.01)
@@ -93,11 +93,12 @@ def rows(repeats: int) -> Iterator[dict]:
                     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = harness.options(__doc__)
     parser.add_argument("--repeats", type=int, default=4000)
-    parser.add_argument("--json", type=Path, help="write every cell to this file")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    if options.smoke:
+        options.repeats = 20
     found = list(rows(options.repeats))
     judged = [row for row in found if row["claimed"] >= CLAIMED]
     print(f"{len(found)} cells, {len(judged)} of them without the flag in most of {options.repeats} repeats")
@@ -116,9 +117,8 @@ def main() -> int:
         )
         for row in outside:
             print("  ", json.dumps(row))
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0 if missed == 0 else 1
+    harness.write(options.json, {"repeats": options.repeats, "missed": missed, "cells": found})
+    return 0 if missed == 0 or options.smoke else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""How long the main job takes on every engine: `python -m benchmarks.engines [FOLDER] [--users N] [--slopes]`.
+"""How long the main job takes on every engine.
+
+    python -m benchmarks.engines [FOLDER] [--users N] [--slopes] [--smoke] [--json FILE]
 
 PCKV-UE, 100 keys, people read from one nested Parquet file. Each engine is started once and does a small job first,
 whose time is the overhead of a job; then it does the large one; the quickest of several runs counts. For direct with
 one and two threads or processes the slope between N and 4 N users is what a user costs, start-up left out.
-Results go to benchmarks/results/engines.json.
+Results go to benchmarks/results/engines.json unless `--json` names another file; the smoke run tries direct alone.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import contextlib
 import json
 import os
 import platform
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,8 @@ from ldp_beam.pipelines.running import Engine, engine_session, versions
 from ldp_beam.pipelines.simulate import simulate
 from ldp_beam.schemas.manifest import Randomness
 from ldp_beam.transforms.collection import Collection
+
+from benchmarks import harness
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 SMALL = 1000
@@ -100,17 +106,29 @@ def measure(
     return found
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = harness.options(__doc__)
     parser.add_argument("folder", nargs="?", default=tempfile.gettempdir(), help="keeps the people between runs")
     parser.add_argument("--users", type=int, default=8_000_000)
     parser.add_argument("--repeats", type=int, default=2, help="the quickest of so many runs counts")
     parser.add_argument("--slopes", action="store_true", help="also measure direct at four times as many users")
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), help="their names")
-    given = parser.parse_args()
-    folder = Path(given.folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    given = parser.parse_args(argv)
+    if given.smoke:
+        given.users, given.repeats, given.engines = 2_000, 1, ["direct"]
+        with tempfile.TemporaryDirectory() as scratch:
+            measure_all(given, Path(scratch))
+    else:
+        folder = Path(given.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        measure_all(given, folder)
+    return 0
+
+
+def measure_all(given: argparse.Namespace, folder: Path) -> None:
+    """Measure every engine that was asked for, and write after each."""
+    path = given.json or (None if given.smoke else RESULTS)
     small, large = people(folder, SMALL), people(folder, given.users)
     larger = people(folder, 4 * given.users) if given.slopes else None
     collection = Collection.load(folder / f"collection-{given.users}.toml")
@@ -120,15 +138,16 @@ def main() -> None:
         direct = found.get("direct", found[name])
         found[name]["relative_to_direct"] = found[name]["seconds"] / direct["seconds"]
         print(name, {key: round(value, 2) for key, value in found[name].items()}, flush=True)
-        write(given.users, found)
+        if path is not None:
+            write(path, given.users, found)
 
 
-def write(users: int, found: dict[str, dict[str, Any]]) -> None:
+def write(path: Path, users: int, found: dict[str, dict[str, Any]]) -> None:
     """Keep what has been measured so far."""
-    RESULTS.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "load": os.getloadavg()[0], **versions()}
-    RESULTS.write_text(json.dumps({"users": users, "machine": machine, "engines": found}, indent=1) + "\n")
+    path.write_text(json.dumps({"users": users, "machine": machine, "engines": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,6 +6,9 @@ import resource
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
+
+from benchmarks import harness
 
 RUNS = 15
 LIMIT = 0.3
@@ -19,17 +22,21 @@ def seconds(statement: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the medians of alternating runs and their difference."""
+    options = harness.options(__doc__).parse_args(argv)
+    runs = 1 if options.smoke else RUNS
     numpy, ours = [], []
-    for _ in range(RUNS):
+    for _ in range(runs):
         numpy.append(seconds("import numpy"))
         ours.append(seconds("import ldp_beam.mechanisms"))
     difference = statistics.median(b - a for a, b in zip(numpy, ours, strict=True))
     print(f"import numpy               {statistics.median(numpy):.3f} s")
     print(f"import ldp_beam.mechanisms {statistics.median(ours):.3f} s")
-    print(f"difference                 {difference:.3f} s (limit {LIMIT} s, median of {RUNS} pairs)")
+    print(f"difference                 {difference:.3f} s (limit {LIMIT} s, median of {runs} pairs)")
+    harness.write(options.json, {"limit": LIMIT, "difference": difference, "numpy": numpy, "ldp_beam": ours})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,7 +9,7 @@ Three attacks on a few target keys, with a share of fake users among honest ones
 Gain is the change of the estimated frequencies of the targets, summed, per percent of fake users; 1 per percent and
 target would be what honest users who hold them all cause. For unary reports the detector's verdict stands beside.
 
-Run `python -m benchmarks.poisoning`: a table, and the figures as JSON in benchmarks/results/poisoning.json.
+    python -m benchmarks.poisoning [--users 200000] [--share 0.05] [--smoke] [--json FILE]
 
 Source:
     Cao, Jia, Gong, USENIX Security 2021; Wu, Cao, Jia, Gong, USENIX Security 2022.
@@ -17,20 +17,19 @@ Source:
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from ldp_beam.mechanisms import MECHANISMS, VALUE_ONE, Mechanism, Records, Reports, Secret, make_mechanism
 from ldp_beam.mechanisms.audit.poisoning import suspicious, unary_null
 
+from benchmarks import harness
+
 KEYS, PADDING, EPSILON = 100, 1, 1
 USERS, FAKE_SHARE = 200_000, 0.05
 TARGETS = (10, 20, 30, 40, 50)
-RESULTS = Path(__file__).parent / "results" / "poisoning.json"
 
 #: One-round mechanisms with frequencies, by name, and what they need besides epsilon, keys and padding.
 MORE: Mapping[str, Mapping[str, Any]] = {"urr": {"sensitive": range(15)}, "urap": {"sensitive": range(15)}}
@@ -182,13 +181,14 @@ def measure(mechanism: Mechanism, users: int, share: float) -> dict[str, Any]:
     return row
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Attack every mechanism and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--users", type=int, default=USERS)
     parser.add_argument("--share", type=float, default=FAKE_SHARE)
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
+    if given.smoke:
+        given.users = 2_000
     rows = [measure(mechanism, given.users, given.share) for mechanism in mechanisms()]
     print(f"{'mechanism':18}" + "".join(f"{name.replace('_', ' '):>28}" for name in ATTACKS))
     for row in rows:
@@ -201,9 +201,9 @@ def main() -> None:
         "epsilon": EPSILON,
         "targets": len(TARGETS),
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps({"setting": setting, "rows": rows}, indent=2) + "\n")
+    harness.write(given.json, {"setting": setting, "rows": rows})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,19 +7,20 @@ the histogram, averaged over 20 replicates, must lie within three standard error
 ours together) of the published mean. Three per cent of the comparisons may miss. As a check of power the same is asked
 of a mechanism with 15 % less epsilon, which must miss far more often.
 
-    python benchmarks/uldp_published.py FOLDER [--replicates 20] [--workers 1] [--json FILE] [--plot FILE.png]
+    python -m benchmarks.uldp_published FOLDER [--replicates 20] [--workers 1] [--smoke] [--json FILE]
 
 FOLDER holds acs_pums2023_hist_{and,or}.csv (code, count, sensitive) and uldp_published_mse_{and,or}.csv (segment, eps,
 and mean and standard deviation of the error over 20 replicates: uRR_mean, uRR_sd, uRAP_mean, uRAP_sd; the data of
-arXiv 2509.24173). The plot needs matplotlib, which the extra "bench" brings.
+arXiv 2509.24173). The smoke run invents a tiny one, whose comparisons mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from ldp_beam.mechanisms import Records, Secret, population_generator
 from ldp_beam.mechanisms.uldp.core import UtilityOptimised
 from ldp_beam.mechanisms.uldp.urap import URAP
 from ldp_beam.mechanisms.uldp.urr import URR
+
+from benchmarks import harness
 
 PEOPLE = 50_000
 PUBLISHED_REPLICATES = 20
@@ -104,14 +107,10 @@ def compare(
     return rows
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
+def draw(results: Mapping[str, Any], path: Path) -> None:
     """One panel for each definition: published means as lines, ours as points with two standard errors."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4.5), sharey=True, layout="constrained")
+    rows = results["comparisons"]
+    figure, panels = harness.figure(ncols=2, figsize=(11, 4.5), sharey=True)
     for panel, definition in zip(panels, ("and", "or"), strict=True):
         for name, colour in (("uRR", "tab:blue"), ("uRAP", "tab:orange")):
             some = [row for row in rows if row["sensitive"] == definition and row["mechanism"] == name]
@@ -131,17 +130,39 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         panel.set(yscale="log", xlabel="epsilon", title=f"{number} of 277 categories sensitive (“{definition}”)")
     panels[0].set_ylabel("mean squared error per category")
     panels[0].legend()
-    figure.savefig(path, dpi=150)
+    harness.save_figure(figure, path)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
+def invent(folder: Path) -> None:
+    """Write files of the published form with four categories, for a smoke run."""
+    for definition in ("and", "or"):
+        histogram = "code,count,sensitive\na,400,1\nb,300,0\nc,200,0\nd,100,0\n"
+        (folder / f"acs_pums2023_hist_{definition}.csv").write_text(histogram.replace("100", "60000"), encoding="utf-8")
+        places = [(segment, 0.1 * i) for segment in (1, 2, 3) for i in range(1, max(ROWS) + 1)]
+        rows = [f"{segment},{epsilon + segment:.1f},1e-4,1e-4,1e-4,1e-4" for segment, epsilon in places]
+        text = "\n".join(["segment,eps,uRR_mean,uRR_sd,uRAP_mean,uRAP_sd", *rows]) + "\n"
+        (folder / f"uldp_published_mse_{definition}.csv").write_text(text, encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = harness.options(__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", help="holds the published files")
     parser.add_argument("--replicates", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1, help="threads")
-    parser.add_argument("--json", type=Path, help="write the comparisons to this file")
-    parser.add_argument("--plot", type=Path, help="write the plot to this file")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    if options.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            invent(Path(folder))
+            options.folder, options.replicates = Path(folder), 2
+            measure(options)
+        return 0
+    if options.folder is None:
+        parser.error("give the folder of the published files")
+    return measure(options)
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Compare, print and write; the exit code says whether the comparisons hold."""
     results: dict[float, list[dict[str, Any]]] = {1.0: [], WEAKER: []}
     with ThreadPoolExecutor(options.workers) as pool:
         for scale, rows in results.items():
@@ -160,11 +181,7 @@ def main() -> int:
         f"{sum(misses)} of {len(misses)} comparisons missed ({MISSES:.0%} allowed); with {WEAKER:.0%} of epsilon "
         f"{sum(weaker)} missed (at least {WEAKER_MISSES:.0%} must): {'passed' if passed else 'FAILED'}"
     )
-    if options.json:
-        summary = {"passed": passed, "misses": sum(misses), "comparisons": results[1.0]}
-        options.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    if options.plot:
-        draw(results[1.0], options.plot)
+    harness.write(options.json, {"passed": passed, "misses": sum(misses), "comparisons": results[1.0]})
     return 0 if passed else 1
 
 

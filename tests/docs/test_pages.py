@@ -61,6 +61,9 @@ def test_what_does_not_run_says_where_it_is_tested(page):
             assert "tests/" in block.not_run, f"{page.name}:{block.line}: {block.not_run}"
         for program in re.findall(r"python ((?:benchmarks|docs)/\S+\.py)", block.body):
             assert (ROOT / program).is_file(), f"{page.name}:{block.line}: {program} does not exist"
+        for module in re.findall(r"python -m (benchmarks(?:\.\w+)+)", block.body):
+            place = ROOT.joinpath(*module.split("."))
+            assert place.with_suffix(".py").is_file() or place.is_dir(), f"{page.name}:{block.line}: no {module}"
     outside = run_pages._FENCE.sub("", text)
     assert not re.search(r"^(    |\t)\$? ?(ldp-beam|python|pip|make) ", outside, re.M), (
         f"{page.name}: an indented command"

@@ -1,6 +1,6 @@
 """Rounds: what the state records, what is fed back, when rounds end, and what they estimate."""
 
-import importlib.util
+import importlib
 import math
 import pickle
 from fractions import Fraction
@@ -33,10 +33,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def simulation():
     """The benchmark whose counts are drawn instead of reports."""
-    spec = importlib.util.spec_from_file_location("accuracy_privkv", ROOT / "benchmarks" / "accuracy_privkv.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("benchmarks.accuracy_privkv")
 
 
 def counts(n1, n2, drawn, n=None):

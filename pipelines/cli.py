@@ -38,6 +38,8 @@ from .collect import collect as run_collect
 from .collect import perturb as run_perturb
 from .evaluate import as_rows
 from .evaluate import evaluate as run_evaluate
+from .evaluate_plot import plot_evaluation
+from .plot_file import check_plot_file
 from .randomness_options import choose_secret, new_secret_file, read_secret_file
 from .running import Engine, engine_session
 from .show import Screen
@@ -368,6 +370,7 @@ def simulate(**options: Any) -> None:
 @click.option("--records", "patterns", multiple=True, metavar="GLOB…", help="The true records.")
 @click.option("--truth", metavar="FILE", help="Or a file with key, frequency, mean.")
 @click.option("--top", type=click.IntRange(1), metavar="K", help="Only the K most frequent keys.")
+@click.option("--plot", metavar="FILE", help="Also draw it, into a .png, .svg or .pdf file.")
 @click.option("--merge-users", is_flag=True, help="Merge several nested rows of one user.")
 @_sensitive_table
 @_columns
@@ -383,6 +386,8 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
       ldp-beam evaluate --estimates result --records records.parquet
     """
     engine, screen = _engine_of(ctx, options), Screen(quiet=options["as_json"])
+    if options["plot"]:
+        check_plot_file(options["plot"])
     source = None
     if options["patterns"]:
         source = RecordSource(
@@ -395,8 +400,11 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
         evaluation = run_evaluate(
             options["estimates"], records=source, truth=options["truth"], top=options["top"], engine=engine
         )
+    if options["plot"]:
+        plot_evaluation(evaluation, options["plot"])
     if options["as_json"]:
-        _print_json({"figures": evaluation.figures, "keys": as_rows(evaluation)})
+        undefined = dict(evaluation.why_undefined)
+        _print_json({"figures": dict(evaluation.figures), "undefined": undefined, "keys": as_rows(evaluation)})
     else:
         screen.evaluation(evaluation)
 

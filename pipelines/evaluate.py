@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..mechanisms import Secret
+from ..mechanisms.accuracy import Figures, correlation, frequency_figures, mean_figures, precision, top_keys
 from ..mechanisms.uldp.pum import PUM
 from ..schemas.collection import Definition
 from ..schemas.keys import KeyDomain
@@ -40,12 +41,16 @@ class Evaluation:
     """Estimates beside the truth, for the keys that are compared.
 
     Attributes:
-        table: key, the true and the estimated figures with their intervals, one row a key.
-        figures: errors and coverage by name; None where there is nothing to compare.
+        table: key, the true and the estimated figures with their intervals and flags, one row a key, the truly most
+            frequent first.
+        figures: errors and coverage by name, as `ldp_beam.mechanisms.accuracy` defines them; None where one does not
+            exist.
+        why_undefined: the reason for each None.
     """
 
     table: pa.Table
-    figures: dict[str, float | int | None]
+    figures: Mapping[str, float | int | None]
+    why_undefined: Mapping[str, str] = field(default_factory=dict)
 
 
 def evaluate(
@@ -82,7 +87,8 @@ def evaluate(
     else:
         frequency, mean = _read_truth(Path(str(truth)), estimates["key"])
     compared = _compare(estimates, frequency, mean, top)
-    return replace(compared, figures=compared.figures | more)
+    why = {name: "there are no users or no reports" for name, figure in more.items() if figure is None}
+    return replace(compared, figures={**compared.figures, **more}, why_undefined={**compared.why_undefined, **why})
 
 
 # -- reading what is compared -----------------------------------------------------------------------------
@@ -108,8 +114,9 @@ def _read_csv(path: Path) -> pa.Table:
         strings_can_be_null=False,
     )
     table = pacsv.read_csv(path, convert_options=options)
-    flags = pc.split_pattern(table["flags"], ";")
-    return table.set_column(table.schema.get_field_index("flags"), "flags", flags)
+    flags = [text.split(";") if text else [] for text in table["flags"].to_pylist()]
+    lists = pa.array(flags, pa.list_(pa.string()))
+    return table.set_column(table.schema.get_field_index("flags"), "flags", lists)
 
 
 def _read_json(path: Path) -> pa.Table:
@@ -199,41 +206,37 @@ def _read_truth(path: Path, keys: pa.ChunkedArray) -> tuple[F64, F64 | None]:
 
 
 def _compare(estimates: pa.Table, frequency: F64, mean: F64 | None, top: int | None) -> Evaluation:
-    order = np.argsort(-np.nan_to_num(frequency, nan=-1.0), kind="stable")[: top or len(frequency)]
+    order = top_keys(frequency, top or len(frequency))
     columns: dict[str, Any] = {"key": estimates["key"].take(pa.array(order))}
-    figures: dict[str, float | int | None] = {"keys": len(order), "n": _n(estimates)}
-    for name, true in (("frequency", frequency), ("mean", mean)):
+    flagged = np.array(["few-holders" in flags for flags in estimates["flags"].to_pylist()], dtype=np.bool_)[order]
+    known: dict[str, tuple[F64, F64]] = {}
+    found = Figures(values={"keys": len(order), "n": _n(estimates)}, why_undefined={})
+    for name, true, judge in (("frequency", frequency, frequency_figures), ("mean", mean, mean_figures)):
         if true is None or name not in estimates.column_names:
             continue
-        parts = {part: _floats(estimates[part])[order] for part in (name, f"{name}_low", f"{name}_high")}
-        columns[f"true_{name}"] = pa.array(true[order], from_pandas=True)
-        columns |= {part: pa.array(array, from_pandas=True) for part, array in parts.items()}
-        figures |= _figures(name, true[order], parts)
-    return Evaluation(table=pa.table(columns), figures=figures)
+        estimate, low, high = (_floats(estimates[part])[order] for part in (name, f"{name}_low", f"{name}_high"))
+        columns[f"true_{name}"] = _nullable(true[order])
+        columns |= {name: _nullable(estimate), f"{name}_low": _nullable(low), f"{name}_high": _nullable(high)}
+        known[name] = estimate, true[order]
+        found |= judge(estimate, true[order], low, high, flagged)
+    if top is not None and "frequency" in known:
+        found |= _precision(_floats(estimates["frequency"]), frequency, top)
+    if len(known) == 2:
+        (frequencies, true_frequencies), (means, true_means) = known["frequency"], known["mean"]
+        found |= correlation(frequencies, means, true_frequencies, true_means)
+    columns["flags"] = estimates["flags"].take(pa.array(order))
+    return Evaluation(table=pa.table(columns), figures=found.values, why_undefined=found.why_undefined)
 
 
-def _figures(name: str, true: F64, parts: dict[str, F64]) -> dict[str, float | int | None]:
-    estimated, low, high = parts[name], parts[f"{name}_low"], parts[f"{name}_high"]
-    known = np.isfinite(true) & np.isfinite(estimated)
-    bounded = np.isfinite(true) & np.isfinite(low) & np.isfinite(high)
-    covered = (low <= true) & (true <= high)
-    distances = _distances(estimated[known] - true[known]) if name == "frequency" and known.any() else {}
-    return {
-        **distances,
-        f"{name}_keys": int(known.sum()),
-        f"{name}_mse": float(np.mean((estimated - true)[known] ** 2)) if known.any() else None,
-        f"{name}_coverage": float(np.mean(covered[bounded])) if bounded.any() else None,
-    }
+def _precision(estimate: F64, truth: F64, top: int) -> Figures:
+    """How many of the truly most frequent keys are among the most frequent by the estimates."""
+    found = precision(estimate, truth, top)
+    why = {} if found is not None else {"frequency_precision": f"there are fewer than {top} keys"}
+    return Figures(values={"frequency_precision": found}, why_undefined=why)
 
 
-def _distances(differences: F64) -> dict[str, float | int | None]:
-    """Return the distances between two distributions over the compared keys."""
-    l1 = float(np.abs(differences).sum())
-    return {
-        "frequency_l1": l1,
-        "frequency_l2_squared": float(np.square(differences).sum()),
-        "frequency_total_variation": l1 / 2,
-    }
+def _nullable(array: F64) -> pa.Array:
+    return pa.array(array, from_pandas=True)
 
 
 def _n(estimates: pa.Table) -> int:

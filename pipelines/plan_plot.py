@@ -9,8 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, LdpBeamError
+from ..errors import LdpBeamError
 from .plan import Candidate, Plan, Question
+from .plot_file import check_plot_file, new_canvas, save_plot
 
 __all__ = ["plot_plan"]
 
@@ -29,14 +30,8 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
     Raises:
         InputError: matplotlib is not installed, or the file cannot be written.
     """
-    file = Path(path)
-    if file.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(f"--plot {path}: the name must end in .png, .svg or .pdf.")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError("--plot needs matplotlib; install it with: pip install 'ldp-beam[plot]'.") from error
-    question, figure = plan.question, Figure(figsize=(10, 4.2), layout="constrained")
+    file = check_plot_file(path)
+    question, figure = plan.question, new_canvas(10, 4.2)
     by_users, by_epsilon = figure.subplots(1, 2, sharey=True)
     users = sorted({max(1, round(question.users * factor)) for factor in _USERS})
     _panel(by_users, plan, users, lambda n: replace(question, users=n))
@@ -53,10 +48,7 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
         f"{question.mean:g}",
         fontsize=10,
     )
-    try:
-        figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise InputError(f"--plot {path}: the file cannot be written: {error.strerror}.") from error
+    save_plot(figure, file)
 
 
 def _panel(axes: Any, plan: Plan, points: Sequence[float], at: Callable[[Any], Question]) -> None:

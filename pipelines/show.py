@@ -14,6 +14,7 @@ from rich.table import Table
 from ..mechanisms import MECHANISMS
 from .compare import Comparison
 from .evaluate import Evaluation, read_estimates
+from .figures_table import figures_table, other_figures, undefined_figures
 from .progress import RunProgress
 
 __all__ = ["Screen"]
@@ -89,8 +90,11 @@ class Screen:
         if self._quiet:
             return
         self._console.print(_evaluation_table(evaluation))
-        for name, value in evaluation.figures.items():
-            self.say(f"{name.replace('_', ' ')}: {_figure(value)}")
+        self._console.print(figures_table(evaluation, _figure))
+        for name, value in other_figures(evaluation):
+            self.say(f"{name}: {_figure(value)}")
+        for sentence in undefined_figures(evaluation):
+            self.say(sentence)
 
     def comparison(self, comparison: Comparison) -> None:
         """Print which keys differ between two results."""

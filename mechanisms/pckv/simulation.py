@@ -94,7 +94,7 @@ def sampled_shares(pairs: Pairs, keys: int, padding: int) -> Shares:
     slot = np.repeat(1.0 / np.maximum(sizes, padding), sizes) / max(1, len(sizes))
     plus = (1.0 + pairs.values) / 2.0
     sums = [np.bincount(pairs.keys, weights=slot * part, minlength=keys) for part in (plus, 1.0 - plus)]
-    return Shares(positive=sums[0], negative=sums[1])
+    return Shares(positive=sums[0].astype(np.float64), negative=sums[1].astype(np.float64))
 
 
 def draw_sampled_shares(shares: Shares, users: int, generator: Generator) -> Sampled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
@@ -15,6 +15,7 @@ from ..errors import InputError, RunError
 from ..mechanisms import Secret
 from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, UNKNOWN_TAGS, USERS
 from ..transforms.collection import Collection
+from ..transforms.input_columns import columns_of
 from ..transforms.inputs import Columns, FileSlice, RecordInputs, inspect_records, slices
 from ..transforms.prepare import Preparer
 from ..transforms.records import ReadRecords
@@ -58,10 +59,9 @@ class RecordSource:
                 'mechanism = "pum", or list under [uldp] what is sensitive to everybody.'
             )
         values = collection.definition.values
-        attributes = collection.definition.attributes
         return inspect_records(
             self.patterns,
-            self.columns if attributes is None else replace(self.columns, **attributes),
+            columns_of(collection.definition, self.columns),
             has_values=values is not None,
             with_times=values is not None and values.duplicates == "latest",
             has_tags=bool(tags),

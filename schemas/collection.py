@@ -6,14 +6,15 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, NotAvailableError
-from .attribute_fields import COMPOSITE, attribute_keys, read_attributes
+from .attribute_fields import COMPOSITE, attribute_keys, attribute_sizes, read_attributes
 from .attribute_fields import TABLE as ATTRIBUTES
+from .auto_fields import TABLE as AUTO_TABLE
 from .fields import choice, integer, number, refuse_unknown, required, table, text, wrong
 from .keys import KeyDomain
 from .mechanism_fields import LATER_ESTIMATORS, LATER_MECHANISMS, LATER_TABLES, MECHANISM_FIELDS
@@ -31,7 +32,7 @@ REPORT_IDS = "report_ids"
 _EPSILON_LOW, _EPSILON_HIGH = Decimal("0.001"), Decimal(20)
 _COMMON_FIELDS = ("name", "mechanism", "epsilon", "estimator", "keys", "reports", REPORT_IDS, ATTRIBUTES)
 _KEY_SOURCES = ("file", "list", "count", "range")
-_VALUE_FIELDS = ("range", "duplicates", "outside")
+_VALUE_FIELDS = ("range", "duplicates", "outside", "coordinates")
 _LONGEST_NAME = 200
 _PUBLIC_KEYS = 1_000
 
@@ -44,7 +45,7 @@ class Definition:
         name: name of the collection.
         mechanism: name of the mechanism.
         epsilon: privacy budget of one report, exact.
-        keys: the key domain.
+        keys: the key domain; where values are vectors, key/coordinate for every key and coordinate.
         values: the range of values and its rules; None where the mechanism collects no values.
         parameters: what the mechanism adds, by name: padding, allocation, …
         estimator: the server's estimator; not part of the fingerprint.
@@ -124,6 +125,22 @@ class Definition:
         return self.values is not None
 
     @property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the coordinates where values are vectors."""
+        return () if self.values is None else self.values.coordinates
+
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """What the estimates say of every key besides its text: its coordinate, or the attribute it belongs to."""
+        if self.coordinates:
+            return {"coordinate": list(self.coordinates) * (len(self.keys) // len(self.coordinates))}
+        given = self.parameters.get(ATTRIBUTES)
+        if given is None or given["mode"] == COMPOSITE:
+            return {}
+        sizes = attribute_sizes(given)
+        return {"attribute": [name for name, size in zip(given["columns"], sizes, strict=True) for _ in range(size)]}
+
+    @property
     def report_ids(self) -> bool:
         """Whether every report carries an opaque id, by which the server knows a repeated delivery."""
         return bool(self.parameters.get(REPORT_IDS, False))
@@ -161,11 +178,22 @@ class Definition:
             "duplicates": values.duplicates if values else None,
             "thresholds": {name: str(int(number)) for name, number in thresholds.items()},
         }
+        if self.coordinates:
+            fields["coordinates"] = list(self.coordinates)
         return json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
     def fingerprint(self, thresholds: Mapping[str, int]) -> str:
         """Return the SHA-256 (hex) of the canonical form; two definitions that ask alike share it."""
         return hashlib.sha256(self.canonical(thresholds).encode()).hexdigest()
+
+    def with_padding(self, padding: int) -> Definition:
+        """Return the resolved definition: the same with a fixed padding, and without the table of how it was chosen.
+
+        Args:
+            padding: in pairs, of which a key has one for each coordinate.
+        """
+        kept = {name: value for name, value in self.parameters.items() if name != AUTO_TABLE}
+        return replace(self, parameters={**kept, "padding": -(-padding // max(1, len(self.coordinates)))})
 
     def public(self) -> dict[str, Any]:
         """Return the definition as JSON-able fields for people; a long key list becomes size and digest."""
@@ -183,6 +211,7 @@ class Definition:
                 "range": [decimal_text(values.low), decimal_text(values.high)],
                 "outside": values.outside,
                 "duplicates": values.duplicates,
+                **({"coordinates": list(values.coordinates)} if values.coordinates else {}),
             },
         }
 
@@ -229,17 +258,28 @@ def _parse(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             raise NotAvailableError.of(f"The table [{later}] of a collection definition")
     attributes = read_attributes(data)
     refuse_unknown(data, _COMMON_FIELDS + own.fields + (("values",) if own.has_values else ()))
+    values = _values(table(data, "values", "the field range = [low, high]")) if own.has_values else None
     return {
         "name": _name(data),
         "mechanism": mechanism,
         "epsilon": _epsilon(data),
         "parameters": own.read(data) | _reports(data) | attributes,
         "estimator": choice(data, "estimator", own.estimators, LATER_ESTIMATORS, default=own.estimators[0]),
-        "keys": _attribute_domain(data, attributes[ATTRIBUTES])
-        if attributes
-        else _keys(table(data, "keys", 'an input such as count = 100 or file = "keys.csv"'), folder),
-        "values": _values(table(data, "values", "the field range = [low, high]")) if own.has_values else None,
+        "keys": _domain(data, folder, attributes, values),
+        "values": values,
     }
+
+
+def _domain(
+    data: Mapping[str, Any], folder: Path, attributes: Mapping[str, Any], values: ValueRange | None
+) -> KeyDomain:
+    if attributes:
+        return _attribute_domain(data, attributes[ATTRIBUTES])
+    keys = _keys(table(data, "keys", 'an input such as count = 100 or file = "keys.csv"'), folder)
+    if values is None or not values.coordinates:
+        return keys
+    texts = [f"{key}/{name}" for key in keys.texts().to_pylist() for name in values.coordinates]
+    return KeyDomain.of_texts(texts, where="[keys] with values.coordinates")
 
 
 def _attribute_domain(data: Mapping[str, Any], attributes: Mapping[str, Any]) -> KeyDomain:
@@ -324,4 +364,14 @@ def _values(data: Mapping[str, Any]) -> ValueRange:
         high=number(given[1], "values.range", what),
         outside=choice(data, "outside", ("drop", "clip"), default="drop", prefix="values."),
         duplicates=choice(data, "duplicates", ("mean", "latest"), default="mean", prefix="values."),
+        coordinates=_coordinates(data.get("coordinates", [])),
     )
+
+
+def _coordinates(given: Any) -> tuple[str, ...]:
+    what = 'a list of distinct names, such as ["x", "y"]'
+    if not isinstance(given, list) or not all(isinstance(name, str) and name.strip() for name in given):
+        raise wrong("values.coordinates", given, what)
+    if len(set(given)) < len(given):
+        raise wrong("values.coordinates", given, what)
+    return tuple(given)

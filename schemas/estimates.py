@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ def estimates_schema(
     support: tuple[str, ...],
     has_frequency: bool = True,
     further: tuple[str, ...] = (),
+    labels: tuple[str, ...] = (),
     header: FileHeader | None = None,
 ) -> pa.Schema:
     """Arrow schema of estimates files.
@@ -31,10 +32,11 @@ def estimates_schema(
         support: names of the counts behind an estimate, e.g. ("n1", "n2").
         has_frequency: whether there are frequency columns.
         further: names of more figures, e.g. ("p50", "minimum").
+        labels: names of texts that say what a key belongs to, e.g. ("attribute",).
         header: metadata to attach.
     """
     figures = (FREQUENCY_COLUMNS if has_frequency else ()) + (MEAN_COLUMNS if has_values else ()) + further
-    fields = [pa.field("key", pa.string(), nullable=False)]
+    fields = [pa.field(name, pa.string(), nullable=False) for name in ("key", *labels)]
     fields += [pa.field(name, pa.float64()) for name in figures]
     fields += [pa.field(name, pa.int64(), nullable=False) for name in (*support, "n")]
     fields.append(pa.field("flags", pa.list_(pa.field("item", pa.string(), nullable=False)), nullable=False))
@@ -48,6 +50,7 @@ def estimates_table(
     n: int,
     flags: Mapping[str, npt.NDArray[np.bool_]],
     schema: pa.Schema,
+    labels: Mapping[str, Sequence[str]] | None = None,
 ) -> pa.RecordBatch:
     """Lay estimates out as one row a key, in the order of the key domain.
 
@@ -58,12 +61,15 @@ def estimates_table(
         n: reports that were counted.
         flags: bool (d,) by flag name.
         schema: result of `estimates_schema`.
+        labels: d texts by column name.
     """
     size = len(keys)
     columns: list[pa.Array] = []
     for name in schema.names:
         if name == "key":
             columns.append(keys)
+        elif labels is not None and name in labels:
+            columns.append(pa.array(labels[name], pa.string()))
         elif name == "n":
             columns.append(pa.array(np.full(size, n, dtype=np.int64)))
         elif name == "flags":

@@ -32,6 +32,7 @@ class Columns:
         tag: why the key is sensitive to the user, beside the key, in collections with tags.
         attributes: columns that are the record of a row's user, in collections of attributes, instead of items.
         composite: whether all attributes of a row are one item together.
+        coordinates: names of the coordinates where values are vectors, lists of so many numbers.
     """
 
     user: str = "user_id"
@@ -42,6 +43,7 @@ class Columns:
     tag: str = "tag"
     attributes: tuple[str, ...] = ()
     composite: bool = False
+    coordinates: tuple[str, ...] = ()
 
 
 def nested_schema(

@@ -29,12 +29,14 @@ class ValueRange:
         outside: "drop" drops a pair whose value lies outside, "clip" moves it to the nearest end.
         duplicates: "mean" averages several pairs of one user and key, "latest" keeps the one with the
             greatest time.
+        coordinates: names of the coordinates where values are vectors; empty where they are numbers.
     """
 
     low: Decimal
     high: Decimal
     outside: str = "drop"
     duplicates: str = "mean"
+    coordinates: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, end in (("low", self.low), ("high", self.high)):

@@ -51,6 +51,7 @@ CLIENT_ONLY = {
             "sensitive_table",
             "symbol_truth",
             "truth",
+            "vector_values",
             "in_memory",
         )
     ),

@@ -107,6 +107,8 @@ def _arguments(definition: Definition) -> dict[str, Any]:
         if name == ATTRIBUTES:  # combinations of all attributes are ordinary keys
             flat |= {} if value["mode"] == COMPOSITE else {name: (value["mode"], attribute_sizes(value))}
             continue
+        if name == "padding" and isinstance(value, int):  # given in keys; a key makes a pair of each coordinate
+            value = value * max(1, len(definition.coordinates))
         flat |= value if isinstance(value, Mapping) else {name: value}
     resolve = MECHANISM_FIELDS[definition.mechanism].resolve
     return flat if resolve is None else resolve(flat, definition.keys)

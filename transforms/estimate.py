@@ -49,10 +49,17 @@ def estimates_batch(
         has_frequency=collection.mechanism.has_frequency,
         further=tuple(estimates.further),
         support=tuple(sorted(estimates.support)),
+        labels=tuple(definition.labels),
         header=collection.header("estimates", period=period, private=private),
     )
     return estimates_table(
-        definition.keys.texts(), _figures(estimates, schema), estimates.support, estimates.n, estimates.flags, schema
+        definition.keys.texts(),
+        _figures(estimates, schema),
+        estimates.support,
+        estimates.n,
+        estimates.flags,
+        schema,
+        definition.labels,
     )
 
 

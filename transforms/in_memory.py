@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..mechanisms import Secret
 from ..schemas.records import Columns
 from .collection import Collection
-from .input_columns import check_columns, check_tags
+from .input_columns import check_columns, check_tags, columns_of
 from .inputs import FileSlice
 from .prepare import Preparer
 from .record_batches import records_to_batch
@@ -69,7 +69,7 @@ class PrepareRecords(beam.PTransform):
                 "Keep the latest value of each key before this transform, or read files with ReadRecords."
             )
         self._collection, self._digests = collection, secret.users()
-        self._columns = columns or Columns()
+        self._columns = columns_of(collection.definition, columns)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
         preparer = Preparer(self._collection.definition, self._digests, self._columns)

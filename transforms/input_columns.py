@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from ..errors import InputError, did_you_mean
+from ..schemas.collection import Definition
 from ..schemas.records import Columns, Layout
 
-__all__ = ["check_columns", "check_tags", "is_list", "is_number", "is_text", "plain_type"]
+__all__ = ["check_columns", "check_tags", "columns_of", "is_list", "is_number", "is_text", "plain_type"]
+
+
+def columns_of(definition: Definition, columns: Columns | None = None) -> Columns:
+    """Return names of columns, with the attributes and coordinates that a collection's definition names."""
+    return replace(columns or Columns(), coordinates=definition.coordinates, **(definition.attributes or {}))
 
 
 def check_columns(path: str, schema: pa.Schema, columns: Columns, *, has_values: bool, with_times: bool) -> Layout:
@@ -162,9 +170,16 @@ class _SchemaCheck:
             raise self._wrong_type(name, kind, "text or integers")
 
     def _require_number(self, name: str, kind: pa.DataType) -> None:
-        kind = plain_type(kind)
+        kind, allowed = plain_type(kind), "numbers, or text that holds numbers"
+        if self._columns.coordinates:
+            allowed = f"lists of {len(self._columns.coordinates)} numbers, the values of {self._columns.coordinates}"
+            if pa.types.is_null(kind):
+                return
+            if not is_list(kind):
+                raise self._wrong_type(name, kind, allowed)
+            kind = plain_type(kind.value_type)
         if not (is_text(kind) or is_number(kind) or pa.types.is_null(kind)):
-            raise self._wrong_type(name, kind, "numbers, or text that holds numbers")
+            raise self._wrong_type(name, kind, allowed)
 
     def _wrong_type(self, name: str, kind: pa.DataType, allowed: str) -> InputError:
         return self._error(f"has the type {kind} in column {name!r}", f"It must hold {allowed}; convert it.")

@@ -21,6 +21,7 @@ from .avro_columns import arrow_schema, to_column
 from .input_files import open_bytes, open_parquet
 from .inputs import FileSlice
 from .rows_read import WATCHED_ROWS
+from .vector_values import coordinate_pairs
 
 __all__ = ["RawBatch", "raw_batch", "read_slice"]
 
@@ -107,6 +108,8 @@ def raw_batch(
         keys = data.column(columns.key)
         values = data.column(columns.value) if part.has_values else None
         tags = data.column(columns.tag) if part.with_tags else None
+    if columns.coordinates and values is not None:
+        offsets, keys, values = coordinate_pairs(keys, values, offsets, columns.coordinates)
     return RawBatch(
         path=part.path,
         first_row=first_row,

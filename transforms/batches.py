@@ -38,6 +38,10 @@ class ArrowBatchCoder(coders.Coder):
         with pa.ipc.open_stream(encoded) as reader:
             return reader.read_next_batch()
 
+    def estimate_size(self, value: pa.RecordBatch) -> int:
+        """Return about how many bytes `encode` would give; Beam asks often, and must not encode for it."""
+        return int(value.nbytes)
+
     def is_deterministic(self) -> bool:
         """Equal batches encode equally; Beam may still not use batches as keys."""
         return False

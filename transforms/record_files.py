@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,7 +15,7 @@ import pyarrow.csv as pa_csv
 from ..errors import InputError, RunError
 from ..schemas.records import Columns
 from .attribute_columns import attribute_items
-from .avro_columns import arrow_schema, to_column
+from .avro_blocks import AvroBlocks, Wanted
 from .input_files import open_bytes, open_parquet
 from .inputs import FileSlice
 from .rows_read import WATCHED_ROWS
@@ -260,61 +258,20 @@ def _csv_schema(part: FileSlice, columns: Columns) -> pa.Schema:
 
 
 def _read_avro(part: FileSlice, columns: Columns, batch_rows: int) -> Iterator[RawBatch]:
-    row, block = part.first_row, 0
+    row, blocks = part.first_row, None
     try:
         with open_bytes(part.path) as stream:
-            blocks = fastavro.block_reader(stream)
-            schema = arrow_schema(blocks.writer_schema)
-            rows: list[Any] = []
-            for content in blocks:
-                block += 1
-                rows.extend(content)
-                while len(rows) >= batch_rows:
-                    head, rows = rows[:batch_rows], rows[batch_rows:]
-                    yield _avro_batch(part, columns, head, schema, row)
-                    row += len(head)
-            if rows:
-                yield _avro_batch(part, columns, rows, schema, row)
+            blocks = AvroBlocks(stream, _wanted(part, columns))
+            for data in blocks.batches(batch_rows):
+                yield raw_batch(part, columns, data, row)
+                row += data.num_rows
     except (pa.ArrowException, OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise _damaged(part.path, f"after block {block}", error) from error
+        raise _damaged(part.path, f"after block {0 if blocks is None else blocks.read}", error) from error
 
 
-def _avro_batch(part: FileSlice, columns: Columns, rows: list[Any], schema: pa.Schema, first_row: int) -> RawBatch:
-    def column(name: str) -> pa.Array:
-        return to_column([row[name] for row in rows], schema.field(name).type)
-
+def _wanted(part: FileSlice, columns: Columns) -> Wanted:
+    names = tuple(_needed(part, columns))
     if part.layout == "pairs" or columns.attributes:
-        data = pa.RecordBatch.from_arrays(
-            [column(name) for name in _needed(part, columns)], names=_needed(part, columns)
-        )
-        return raw_batch(part, columns, data, first_row)
-    offsets, keys, values, tags = _avro_items(part, columns, rows, schema.field(columns.items).type)
-    return RawBatch(
-        path=part.path,
-        first_row=first_row,
-        users=column(columns.user),
-        keys=keys,
-        values=values,
-        tags=tags,
-        offsets=offsets,
-        times=column(columns.time) if part.with_times else None,
-    )
-
-
-def _avro_items(
-    part: FileSlice, columns: Columns, rows: list[Any], kind: pa.DataType
-) -> tuple[I64, pa.Array, pa.Array | None, pa.Array | None]:
-    lists = [row[columns.items] or () for row in rows]
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(items) for items in lists], out=offsets[1:])
-    pairs = list(itertools.chain.from_iterable(lists))
-    fields = kind.value_type if not pa.types.is_null(kind) else kind
-
-    def child(name: str) -> pa.Array:
-        if not pa.types.is_struct(fields):
-            return pa.nulls(len(pairs))
-        kind = fields.field(fields.get_field_index(name)).type
-        return to_column([None if pair is None else pair[name] for pair in pairs], kind)
-
-    values = child(columns.value) if part.has_values else None
-    return offsets, child(columns.key), values, child(columns.tag) if part.with_tags else None
+        return Wanted(names)
+    inside = [columns.key] + [columns.value] * part.has_values + [columns.tag] * part.with_tags
+    return Wanted(names, columns.items, tuple(inside))

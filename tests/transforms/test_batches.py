@@ -53,6 +53,15 @@ def test_the_coder_sends_a_slice_alone_and_keeps_metadata():
     assert back.schema.metadata == {b"a": b"b"}
 
 
+def test_a_size_is_estimated_without_encoding(monkeypatch):
+    batch = pa.RecordBatch.from_arrays([pa.array(range(100_000))], names=["x"])
+    coder = ArrowBatchCoder()
+    whole, part = len(coder.encode(batch)), len(coder.encode(batch.slice(10, 50_000)))
+    monkeypatch.delattr(ArrowBatchCoder, "encode")
+    assert coder.estimate_size(batch) == pytest.approx(whole, rel=0.01)
+    assert coder.estimate_size(batch.slice(10, 50_000)) == pytest.approx(part, rel=0.01)
+
+
 def test_beam_finds_the_coder():
     assert isinstance(coders.registry.get_coder(pa.RecordBatch), ArrowBatchCoder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -20,7 +21,12 @@ __all__ = ["EstimateCounts", "GatherCounts", "estimate_counts", "estimates_batch
 
 
 def estimate_counts(
-    collection: Collection, counts: Counts, *, private: bool = True, period: str = ""
+    collection: Collection,
+    counts: Counts,
+    *,
+    private: bool = True,
+    period: str = "",
+    shares: npt.NDArray[np.float64] | None = None,
 ) -> pa.RecordBatch:
     """Estimate every declared key from the counts of a collection.
 
@@ -29,11 +35,14 @@ def estimate_counts(
         counts: counts over the whole key domain.
         private: False where the reports' randomness came from a seed.
         period: name of the period, for the file header.
+        shares: what the column `frequency` holds instead of what the estimator gives, (d,).
 
     Returns:
         One row a key, in the order of the domain: see `schemas.estimates`.
     """
     estimates = collection.mechanism.estimate(counts, collection.definition.estimator)
+    if shares is not None:
+        estimates = replace(estimates, frequency=shares)
     return estimates_batch(collection, estimates, private=private, period=period)
 
 
@@ -110,14 +119,30 @@ def _join(key: tuple[int, str], blocks: Iterable[tuple[int, Counts]]) -> tuple[t
 
 
 class EstimateCounts(beam.PTransform):
-    """((round, group), `Counts`) → one record batch of estimates for each group."""
+    """((round, group), `Counts`) → one record batch of estimates for each group.
 
-    def __init__(self, collection: Collection, *, private: bool = True, period: str = "") -> None:
+    Args:
+        collection: what was collected.
+        private: False where the reports' randomness came from a seed.
+        period: name of the period.
+        shares: what the column `frequency` holds instead of what the estimator gives, (d,).
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        *,
+        private: bool = True,
+        period: str = "",
+        shares: npt.NDArray[np.float64] | None = None,
+    ) -> None:
         super().__init__()
-        self._collection, self._private, self._period = collection, private, period
+        self._collection, self._private, self._period, self._shares = collection, private, period, shares
 
     def expand(self, counts: beam.PCollection[tuple[tuple[int, str], Counts]]) -> beam.PCollection[pa.RecordBatch]:
-        collection, private, period = self._collection, self._private, self._period
+        collection, private, period, shares = self._collection, self._private, self._period, self._shares
         return counts | "Estimate" >> beam.MapTuple(
-            lambda _, group_counts: estimate_counts(collection, group_counts, private=private, period=period)
+            lambda _, group_counts: estimate_counts(
+                collection, group_counts, private=private, period=period, shares=shares
+            )
         ).with_output_types(pa.RecordBatch)

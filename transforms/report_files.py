@@ -37,6 +37,7 @@ __all__ = [
     "WriteReports",
     "inspect_report_file",
     "inspect_reports",
+    "read_reports",
 ]
 
 #: Formats that reports exist in.
@@ -257,6 +258,16 @@ class ReadReports(beam.PTransform):
         return slices | "Read" >> beam.ParDo(_Read(self._collection)).with_output_types(pa.RecordBatch)
 
 
+def read_reports(collection: Collection, part: ReportSlice) -> Iterator[pa.RecordBatch]:
+    """Yield the reports of a slice that can be read, in the driver; `AcceptReports` says in a job what cannot."""
+    reader = _Read(collection)
+    try:
+        for batch, _ in reader.batches(part):
+            yield batch
+    except Exception:  # what readers raise for damaged files is of any type
+        return
+
+
 class AcceptReports(beam.PTransform):
     """`ReportSlice`s → record batches of the reports that can be read, and `Summary`s of what was set aside.
 
@@ -285,7 +296,7 @@ class _Read(beam.DoFn):
 
     def process(self, element: ReportSlice) -> Iterator[Any]:
         try:
-            for batch, malformed in self._batches(element):
+            for batch, malformed in self.batches(element):
                 if malformed:
                     raise ValueError(f"{malformed} of its reports hold nulls or numbers out of range")
                 WATCHED_ROWS.add(batch.num_rows)
@@ -296,7 +307,7 @@ class _Read(beam.DoFn):
                 "ask for the file again or leave it out."
             ) from error
 
-    def _batches(self, part: ReportSlice) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def batches(self, part: ReportSlice) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield whole reports, and how many beside them are malformed."""
         with open_file(part.path) as file:
             if part.format == "avro":
@@ -321,7 +332,7 @@ class _Accept(_Read):
         read = lost = 0
         refused: tuple[tuple[str, str], ...] = ()
         try:
-            for batch, malformed in self._batches(element):
+            for batch, malformed in self.batches(element):
                 read, lost = read + batch.num_rows + malformed, lost + malformed
                 WATCHED_ROWS.add(batch.num_rows)
                 if batch.num_rows:

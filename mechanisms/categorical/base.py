@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ParameterError, did_you_mean
-from ..data import I32, I64, Bool, Counts, Estimates, Prediction, Records, Reports
+from ..data import F64, I32, I64, Bool, Counts, Estimates, Prediction, Records, Reports
 from ..pckv.sampling import check_records
 from ..probability import WORDS, parse_epsilon
 from ..protocol import Mechanism
 from ..randomness import U64, BlockSource, Stream, mulhi
 from ..workspace import scratch
-from .estimation import COMPOSITE_ESTIMATORS, SET_ESTIMATORS, Supports, estimate_shares
+from .estimation import COMPOSITE_ESTIMATORS, SET_ESTIMATORS, Supports, estimate_shares, joint_em
 
 __all__ = ["FrequencyOracle", "SetOracle", "draw_share", "has_layout", "sample_padded", "sample_symbol", "whole"]
 
@@ -227,6 +227,24 @@ class FrequencyOracle(Mechanism):
     def likelihoods(self) -> tuple[float, float]:
         """Return a report's likelihood for a symbol that it supports and for another, up to a common factor."""
         return float(self.own / self.other), float((1 - self.own) / (1 - self.other))
+
+    def joint_shares(self, reports: Reports, *, iterations: int = 10_000, tolerance: float = 1e-9) -> F64:
+        """The joint EM estimate, which needs the reports and not only their counts.
+
+        Args:
+            reports: all valid reports of the collection.
+            iterations: largest number of iterations.
+            tolerance: stop when no share changes by more in one iteration.
+
+        Returns:
+            Shares that add up to 1, float64 (keys,).
+
+        Raises:
+            ParameterError: The users hold sets, whose shares do not add up to 1.
+        """
+        if self.scale != 1:
+            raise ParameterError(f"{self.name} asks about sets; the joint EM estimate is one of single symbols.")
+        return joint_em(self.supported(reports), *self.likelihoods(), iterations=iterations, tolerance=tolerance)
 
     def _supports(self, supporters: I64, n: int) -> Supports:
         return Supports.alike(n, supporters, float(self.own), float(self.other), scale=float(self.scale))

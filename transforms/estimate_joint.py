@@ -36,8 +36,8 @@ def require_joint(collection: Collection) -> None:
     mechanism = collection.mechanism
     if not isinstance(mechanism, _JointShares) or getattr(mechanism, "scale", 1) != 1:
         raise InputError(
-            f"--joint-em: {mechanism.name} of this collection has no joint EM estimate. There is one for single symbols: rr, "
-            "grr, sue, oue, olh, subset-selection, shist, hadamard and urap, without [attributes] or reports."
+            f"--joint-em: {mechanism.name} of this collection has no joint EM estimate. There is one for single "
+            "symbols: rr, grr, sue, oue, olh, subset-selection, shist, hadamard, urap, without [attributes] or reports."
         )
 
 

@@ -28,7 +28,7 @@ from ..transforms.summary import Summary, WriteSummary, read_summary
 from .aggregate_counts import CountsInputs, kind_of_file, read_counts
 from .aggregate_rounds import aggregate_round, estimate_stored, open_round
 from .output import OutputFolder
-from .results import finish_files, manifest_of, reports_counted, require_every_key
+from .results import finish_files, manifest_of, reports_counted, require_every_key, require_few_rejects
 from .running import Clock, Engine, engine_pipeline
 
 __all__ = ["aggregate"]
@@ -52,6 +52,7 @@ def aggregate(
     server_secret: str | Path | None = None,
     period: str | None = None,
     detect_poisoning: bool = False,
+    max_rejects: float = 1.0,
 ) -> Manifest:
     """Count reports (or add stored counts), estimate every key, publish.
 
@@ -67,6 +68,7 @@ def aggregate(
         server_secret: collections in rounds: file of the server's secret.
         period: count reports of this period only; files of another are refused.
         detect_poisoning: look for reports that no honest crowd sends; see `mechanisms.audit.poisoning`.
+        max_rejects: largest share of reports that may be malformed or unreadable; 0 also forbids refused files.
 
     Raises:
         InputError: Every file was made under another definition or is no report or counts file.
@@ -120,6 +122,7 @@ def aggregate(
         summary = read_summary(str(staging / _SUMMARY))
         refused = [*inputs.refused, *map(tuple, summary["refused"])]
         reports = _checked(summary, inputs) | {"refused_files": len(refused)}
+        require_few_rejects(reports, refused, max_rejects)
         findings = read_findings(collection, str(staging / _SUSPECTS)) if detect_poisoning else []
         files = finish_files(summary, result)
         require_every_key(files, len(collection.definition.keys))

@@ -25,6 +25,7 @@ from ..schemas.records import Columns
 from ..transforms.collection import Collection
 from ..transforms.table_files import FORMATS
 from .aggregate import aggregate as run_aggregate
+from .aggregate_period import aggregate_store
 from .beam_options import parse_beam_options
 from .cli_audit import audit
 from .cli_compare import compare
@@ -32,6 +33,7 @@ from .cli_engine import doctor, engine
 from .cli_ledger import ledger, ledger_arguments, ledger_options
 from .cli_plan import plan
 from .cli_report import report
+from .cli_store import GAPS_EXIT_CODE, beyond_gaps, store_options, store_run
 from .client import RecordSource
 from .collect import ClientRun
 from .collect import collect as run_collect
@@ -131,6 +133,9 @@ _input = click.option(
     metavar="GLOB…",
     help="Files, globs, folders; several.",
 )
+_further_input = click.option(
+    "--input", "patterns", multiple=True, metavar="GLOB…", help="Files, globs, folders; none with --counts-store."
+)
 _output = click.option("--output", required=True, metavar="DIR", help="Folder for the result; must not exist.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 _overwrite = click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
@@ -167,19 +172,15 @@ _round = _options(
     click.option("--round", "round_", type=int, metavar="R", help="The open round (privkvm)."),
     click.option("--state", metavar="DIR", help="Folder that all rounds share (privkvm)."),
 )
+_max_rejects = click.option(
+    "--max-rejects", type=float, default=1.0, show_default=True, metavar="SHARE", help="Stop beyond this share."
+)
 _records = _options(
     _sensitive_table,
     click.option("--strict", is_flag=True, help="Refuse a file at its first invalid pair."),
     click.option("--merge-users", is_flag=True, help="Merge several nested rows of one user."),
     click.option("--rejects", metavar="DIR", help="Keep rejected rows there (raw data)."),
-    click.option(
-        "--max-rejects",
-        type=float,
-        default=1.0,
-        show_default=True,
-        metavar="SHARE",
-        help="Stop beyond this share.",
-    ),
+    _max_rejects,
 )
 
 
@@ -271,12 +272,13 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
 
 @cli.command(cls=_BeamCommand)
 @_collection
-@_input
+@_further_input
 @_output
 @click.option("--format", "format_", default="parquet", show_default=True, metavar="|".join(FORMATS))
 @_engine
 @_overwrite
-@_later("--counts-store", "--since", "--until")
+@store_options
+@_max_rejects
 @_round
 @_server_secret
 @click.option("--period", metavar="TEXT", help="Count reports of this period only.")
@@ -287,32 +289,42 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
 def aggregate(ctx: click.Context, /, **options: Any) -> None:
     r"""The server half: reports, or stored counts → counts → estimates.
 
+    With --counts-store the counts of each day are kept, and estimates of any period come from adding them.
+
     \b
     Example:
       ldp-beam aggregate --collection gss.toml --input 'reports/*.parquet' --output result
+      ldp-beam aggregate --collection gss.toml --input 'reports/*.parquet' --counts-store store --output result
     """
-    screen = Screen(quiet=options["as_json"])
-    engine = _engine_of(ctx, options)
+    screen, store = Screen(quiet=options["as_json"]), store_run(options)
+    engine, definition = _engine_of(ctx, options), options["definition"]
     _require_format(options["format_"], FORMATS)
+    _require_share(options["max_rejects"])
+    common = {"format_": options["format_"], "engine": engine, "overwrite": options["overwrite"]}
     with screen.progress():
-        manifest = run_aggregate(
-            Collection.load(options["definition"]),
-            options["patterns"],
-            options["output"],
-            format_=options["format_"],
-            engine=engine,
-            overwrite=options["overwrite"],
-            round_=options["round_"],
-            state_folder=options["state"],
-            server_secret=options["server_secret_file"],
-            period=options["period"],
-            detect_poisoning=options["detect_poisoning"],
-        ).as_json()
+        if store is not None:
+            made = aggregate_store(Collection.load(definition), store, options["output"], **common)
+        else:
+            made = run_aggregate(
+                Collection.load(definition),
+                options["patterns"],
+                options["output"],
+                round_=options["round_"],
+                state_folder=options["state"],
+                server_secret=options["server_secret_file"],
+                period=options["period"],
+                detect_poisoning=options["detect_poisoning"],
+                max_rejects=options["max_rejects"],
+                **common,
+            )
+    manifest = made.as_json()
     for warning in manifest["warnings"]:
         screen.warn(warning)
     if options["as_json"]:
         _print_json(manifest)
     screen.result(Path(options["output"]), manifest)
+    if store is not None and beyond_gaps(store, manifest):
+        ctx.exit(GAPS_EXIT_CODE)
 
 
 @cli.command()
@@ -479,8 +491,7 @@ cli.add_command(ledger)
 
 def _client_run(ctx: click.Context, options: dict[str, Any], screen: Screen) -> ClientRun:
     engine = _engine_of(ctx, options)
-    if not 0 <= options["max_rejects"] <= 1:
-        raise InputError(f"--max-rejects {options['max_rejects']:g}: it is a share of the rows, from 0 to 1.")
+    _require_share(options["max_rejects"])
     collection = Collection.load(options["definition"])
     secret_, randomness = choose_secret(
         secret_file=options["secret_file"], seed=options["seed"], period=options["period"]
@@ -526,6 +537,11 @@ def _engine_of(ctx: click.Context, options: dict[str, Any]) -> Engine:
 def _require_format(given: str, allowed: Sequence[str]) -> None:
     if given not in allowed:
         raise InputError(f"--format {given}: it must be one of {', '.join(allowed)}. {did_you_mean(given, allowed)}")
+
+
+def _require_share(max_rejects: float) -> None:
+    if not 0 <= max_rejects <= 1:
+        raise InputError(f"--max-rejects {max_rejects:g}: it is a share of the rows, from 0 to 1.")
 
 
 def _print_json(value: dict[str, Any]) -> None:

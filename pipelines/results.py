@@ -25,7 +25,15 @@ from .running import Clock, Engine, versions
 if TYPE_CHECKING:
     from .collect import ClientRun
 
-__all__ = ["describe", "finish_files", "manifest_of", "mechanism_figures", "reports_counted", "require_every_key"]
+__all__ = [
+    "describe",
+    "finish_files",
+    "manifest_of",
+    "mechanism_figures",
+    "reports_counted",
+    "require_every_key",
+    "require_few_rejects",
+]
 
 _REPORT_TALLIES = (REPORTS_COUNTED, REPORTS_DUPLICATE, REPORTS_MALFORMED)
 
@@ -86,6 +94,27 @@ def require_every_key(files: Sequence[Mapping[str, Any]], keys: int) -> None:
         )
 
 
+def require_few_rejects(reports: Mapping[str, int], refused: Sequence[tuple[str, str]], limit: float) -> None:
+    """Stop where too many reports cannot be counted.
+
+    Args:
+        reports: numbers of reports counted, malformed and unreadable.
+        refused: files that were refused, each with the reason.
+        limit: the largest share of malformed and unreadable reports; 0 also forbids refused files.
+
+    Raises:
+        RunError: The limit is passed.
+    """
+    rejected = reports["malformed"] + reports.get("unreadable", 0)
+    seen = reports["counted"] + rejected
+    if rejected > limit * seen or (limit == 0 and refused):
+        raise RunError(
+            f"{rejected:,} of {seen:,} reports are malformed or unreadable and {len(refused):,} files are refused; "
+            f"--max-rejects {limit:g} allows less. Nothing was stored or published."
+            + (f" The first refused file: {refused[0][1]}" if refused else "")
+        )
+
+
 def _final_name(kind: str, path: Path, number: int, total: int) -> str:
     if kind in ("estimates", "counts"):
         return path.name
@@ -117,6 +146,7 @@ def manifest_of(
     spends: bool,
     warnings: Sequence[str] = (),
     epsilon: Mapping[str, Any] | None = None,
+    counts_store: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Put a manifest together; `epsilon` adds to, or replaces, what is said of a report's privacy."""
     mechanism = collection.mechanism
@@ -141,6 +171,7 @@ def manifest_of(
         started=clock.started,
         seconds=clock.seconds(),
         warnings=warnings,
+        counts_store=counts_store,
     )
 
 

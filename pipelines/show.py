@@ -54,12 +54,12 @@ class Screen:
         """Print the most frequent keys of a result, and what a reader must know of it."""
         if self._quiet:
             return
-        estimates = read_estimates(folder)
+        estimates, title = _last_window(read_estimates(folder))
         if "frequency" in estimates.column_names:
             shown = estimates.take(pc.sort_indices(estimates, [("frequency", "descending", "at_end")])[:_ROWS])
         else:
             shown = estimates.slice(0, _ROWS)
-        self._console.print(_estimates_table(shown))
+        self._console.print(_estimates_table(shown, title))
         if estimates.num_rows > _ROWS:
             which = "most frequent" if "frequency" in estimates.column_names else "first"
             self.say(f"The {_ROWS} {which} of {estimates.num_rows:,} keys; all are in the files.")
@@ -153,8 +153,19 @@ def _rounds(epsilon: dict[str, Any]) -> str:
     return f"{all_rounds}; they ended after round {asked}" + (f", with {left:g} unspent." if left else ".")
 
 
-def _estimates_table(rows: pa.Table) -> Table:
-    table = _table("Estimates with 95 % intervals")
+def _last_window(estimates: pa.Table) -> tuple[pa.Table, str]:
+    """Return the estimates of the last window, where there are windows, and a title that says which it is."""
+    title = "Estimates with 95 % intervals"
+    if "window_start" not in estimates.column_names:
+        return estimates, title
+    starts = estimates["window_start"]
+    last = pc.max(starts)
+    which = f"{str(last.as_py())[:19]}, the last of {len(pc.unique(starts)):,} windows"
+    return estimates.filter(pc.equal(starts, last)), f"{title}, {which}"
+
+
+def _estimates_table(rows: pa.Table, title: str) -> Table:
+    table = _table(title)
     table.add_column("key", overflow="fold", min_width=5)
     names = [name for name in ("frequency", "mean") if name in rows.column_names]
     for name in names:

@@ -63,6 +63,7 @@ class Manifest:
         files: names of the result files, with kind and rows.
         started: time of the start, ISO 8601, UTC.
         seconds: duration.
+        counts_store: of a run on a counts store, the period, its gaps, and which days were counted; else None.
     """
 
     verb: str
@@ -79,6 +80,7 @@ class Manifest:
     started: str
     seconds: float
     warnings: Sequence[str] = field(default_factory=tuple)
+    counts_store: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the manifest as one JSON object."""
@@ -98,7 +100,7 @@ class Manifest:
             "warnings": list(self.warnings),
             "started": self.started,
             "seconds": round(self.seconds, 3),
-        }
+        } | ({} if self.counts_store is None else {"counts_store": dict(self.counts_store)})
 
     def write(self, folder: Path) -> None:
         """Write the manifest into a folder."""

@@ -13,7 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ..errors import InputError
 
-__all__ = ["COPY_ROWS", "check_columns", "check_row_groups", "copies", "open_file"]
+__all__ = ["COPY_ROWS", "check_columns", "check_row_groups", "copies", "digest_of", "open_file"]
 
 #: Rows of the largest row group that is read.
 _GROUP_ROWS: Final = 1 << 23
@@ -89,7 +89,7 @@ def copies(paths: Iterable[str]) -> dict[str, str]:
     for same in by_size.values():
         seen: dict[bytes, str] = {}
         for path in same if len(same) > 1 else []:
-            first = seen.setdefault(_digest(path), path)
+            first = seen.setdefault(digest_of(path), path)
             if first != path:
                 found[path] = first
     return found
@@ -100,7 +100,8 @@ def _size(path: str) -> int:
     return int(match.metadata_list[0].size_in_bytes) if match.metadata_list else -1
 
 
-def _digest(path: str) -> bytes:
+def digest_of(path: str) -> bytes:
+    """Return the SHA-256 of a file's bytes."""
     digest = hashlib.sha256()
     with open_file(path) as file:
         while block := file.read(1 << 20):

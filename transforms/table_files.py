@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
@@ -189,7 +190,14 @@ class _Json:
 
 def _json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
     for row in batch.to_pylist():
-        yield json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        yield json.dumps(row, ensure_ascii=False, allow_nan=False, default=_time).encode() + b"\n"
+
+
+def _time(value: object) -> str:
+    """Return a time, which JSON does not know, as ISO 8601 text in UTC."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _text(value: bytes | str) -> str:

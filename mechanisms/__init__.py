@@ -31,6 +31,7 @@ from .categorical.local_hashing import OLH
 from .categorical.subset_selection import SubsetSelection
 from .categorical.unary_encoding import OUE, PSFOOUE, SUE
 from .data import VALUE_ONE, Counts, Estimates, Field, Prediction, Records, Reports
+from .padding.auto import AutoPadding
 from .pckv.pckv import PCKV, PCKVGRR, PCKVUE
 from .pckv.theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
 from .privkv.rounds import MultiRound, Round, State
@@ -56,6 +57,7 @@ __all__ = [
     "RR",
     "SUE",
     "VALUE_ONE",
+    "AutoPadding",
     "Counts",
     "Entry",
     "Estimates",

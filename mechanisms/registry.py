@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from .categorical.hadamard import HadamardResponse, SHist
 from .categorical.local_hashing import OLH
 from .categorical.subset_selection import SubsetSelection
 from .categorical.unary_encoding import OUE, PSFOOUE, SUE
+from .padding.auto import AutoPadding
 from .pckv.pckv import PCKVGRR, PCKVUE
 from .privkv.kvue import KVUE
 from .privkv.privkv import PrivKV
@@ -294,6 +296,10 @@ _ENTRIES: Final = (
 #: Mechanisms of this version by name.
 MECHANISMS: Final[Mapping[str, Entry]] = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
+#: A padding that the users' answers decide, and what may be said of how.
+AUTO: Final = "auto"
+_AUTO_FIELDS: Final = ("share", "cap", "rule", "fallback", "exponent", "frequencies")
+
 #: Names that belong to mechanisms which this version does not have.
 RESERVED: Final[tuple[str, ...]] = ()
 
@@ -305,7 +311,7 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
         name: a name of `MECHANISMS`.
         **parameters: epsilon, keys, padding, allocation, …; and `reports`, the number of reports of each user, which
             share epsilon, for all mechanisms that do not ask in rounds; and `attributes`, ("split" or "sampled",
-            numbers of values), for all that ask for one symbol.
+            numbers of values), for all that ask for one symbol. With padding "auto" also what `AutoPadding` takes.
 
     Raises:
         ParameterError: for an unknown name, an unknown or missing parameter, or a value that is not allowed.
@@ -320,6 +326,8 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
         return _repeated(entry, **parameters)
     if "attributes" in parameters:
         return _of_attributes(entry, **parameters)
+    if parameters.get("padding") == AUTO and "padding" in entry.parameters:
+        return _auto_padded(name, **parameters)
     for given in parameters:
         if given not in entry.parameters:
             raise ParameterError(f"{name} has no parameter {given!r}. {did_you_mean(given, entry.parameters)}")
@@ -328,6 +336,17 @@ def make_mechanism(name: str, **parameters: Decimal | int | float | str) -> Mech
             raise ParameterError(f"{name} needs {wanted!r}, which is missing; there is no default for it.")
     build: Callable[..., Mechanism] = entry.mechanism  # the constructor checks every value itself
     return build(**parameters)
+
+
+def _padded(name: str, parameters: Mapping[str, Any], padding: int) -> Mechanism:
+    return make_mechanism(name, **parameters, padding=padding)
+
+
+def _auto_padded(name: str, **parameters: Any) -> AutoPadding:
+    """Make the two questions of padding "auto"; the function that makes the main one can be pickled."""
+    del parameters["padding"]
+    about = {field: parameters.pop(field) for field in _AUTO_FIELDS if field in parameters}
+    return AutoPadding(partial(_padded, name, parameters), **about)
 
 
 def _of_attributes(entry: Entry, **parameters: Any) -> Mechanism:
@@ -349,6 +368,8 @@ def _repeated(entry: Entry, **parameters: Any) -> Mechanism:
     """Make a mechanism that each user answers several times."""
     if issubclass(entry.mechanism, MultiRound):
         raise ParameterError(f"{entry.name} asks in rounds and has no 'reports'; leave the field out.")
+    if parameters.get("padding") == AUTO:
+        raise ParameterError("Several reports of each user need a padding that is a whole number, not 'auto'.")
     reports, epsilon = parameters.pop("reports"), parameters.pop("epsilon", None)
     if epsilon is None:
         raise ParameterError(f"{entry.name} needs 'epsilon', which is missing; there is no default for it.")

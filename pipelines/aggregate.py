@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import InputError, RunError
-from ..mechanisms import Counts, MultiRound
+from ..mechanisms import AutoPadding, Counts, MultiRound
 from ..mechanisms.audit.poisoning import FALSE_ALARM, Finding
 from ..schemas.counts import MAIN_GROUP
 from ..schemas.manifest import Manifest, Randomness
@@ -20,6 +22,7 @@ from ..transforms.count import BLOCK_COUNTS, AddCounts, CountBlock, CountReports
 from ..transforms.count_distinct import DistinctReports
 from ..transforms.count_poisoning import CountSuspicious, read_findings, require_unary
 from ..transforms.estimate import EstimateCounts, GatherCounts
+from ..transforms.estimate_joint import joint_frequencies, require_joint
 from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, WriteEstimates
 from ..transforms.report_files import AcceptReports, ReportInputs, inspect_reports
@@ -52,6 +55,7 @@ def aggregate(
     server_secret: str | Path | None = None,
     period: str | None = None,
     detect_poisoning: bool = False,
+    joint_em: bool = False,
     max_rejects: float = 1.0,
 ) -> Manifest:
     """Count reports (or add stored counts), estimate every key, publish.
@@ -68,14 +72,34 @@ def aggregate(
         server_secret: collections in rounds: file of the server's secret.
         period: count reports of this period only; files of another are refused.
         detect_poisoning: look for reports that no honest crowd sends; see `mechanisms.audit.poisoning`.
+        joint_em: let `frequency` hold the joint EM estimate of the reports; see `estimate_joint`.
         max_rejects: largest share of reports that may be malformed or unreadable; 0 also forbids refused files.
 
     Raises:
         InputError: Every file was made under another definition or is no report or counts file.
         RunError: The run failed; nothing was published.
     """
+    if isinstance(collection.mechanism, AutoPadding):
+        from .aggregate_questions import aggregate_question  # which calls this for each of the two
+
+        return aggregate_question(
+            collection,
+            patterns,
+            output,
+            round_=round_,
+            state_folder=state_folder,
+            format_=format_,
+            engine=engine,
+            overwrite=overwrite,
+            period=period,
+            detect_poisoning=detect_poisoning,
+            max_rejects=max_rejects,
+            joint_em=joint_em,
+        )
     if detect_poisoning:
         require_unary(collection)
+    if joint_em:
+        require_joint(collection)
     if isinstance(collection.mechanism, MultiRound) and round_ is None and state_folder is None:
         paths = expand(patterns)
         if all(kind_of_file(path) == "counts" for path in paths):
@@ -99,13 +123,16 @@ def aggregate(
     inputs = _inspect(expand(patterns, any_file=True), collection, period)
     _require_independent(inputs)
     period = inputs.periods[0] if len(inputs.periods) == 1 else ""
+    shares = _joint(collection, inputs) if joint_em else None
     with OutputFolder(output, overwrite=overwrite) as result:
         staging = result.staging
         with engine_pipeline(engine, writes_to=staging) as p:
             suspects = staging / _SUSPECTS if detect_poisoning else None
             blocks, summaries = _counts(p, collection, inputs, suspects)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
-            estimates = counts | "Estimate" >> EstimateCounts(collection, private=inputs.private, period=period)
+            estimates = counts | "Estimate" >> EstimateCounts(
+                collection, private=inputs.private, period=period, shares=shares
+            )
             summaries += [
                 estimates | "WriteEstimates" >> WriteEstimates(str(staging / "estimates"), format_),
                 counts
@@ -136,7 +163,7 @@ def aggregate(
             reports=reports,
             files=files,
             spends=False,
-            warnings=[*_warnings(inputs, refused), *_suspicions(collection, findings)],
+            warnings=[*_warnings(inputs, refused, joint_em), *_suspicions(collection, findings)],
         )
         manifest.write(result.staging)
         result.publish()
@@ -205,6 +232,12 @@ def _checked(summary: dict[str, Any], inputs: ReportInputs | CountsInputs) -> di
     return reports
 
 
+def _joint(collection: Collection, inputs: ReportInputs | CountsInputs) -> npt.NDArray[np.float64]:
+    if not isinstance(inputs, ReportInputs):
+        raise InputError("--joint-em needs reports; these inputs are counts, which do not tell what each report held.")
+    return joint_frequencies(collection, inputs.slices)
+
+
 def _suspicions(collection: Collection, findings: Sequence[Finding]) -> list[str]:
     found = []
     for one in findings:
@@ -217,13 +250,17 @@ def _suspicions(collection: Collection, findings: Sequence[Finding]) -> list[str
     return found
 
 
-def _warnings(inputs: ReportInputs | CountsInputs, refused: Sequence[tuple[str, str]]) -> list[str]:
+def _warnings(inputs: ReportInputs | CountsInputs, refused: Sequence[tuple[str, str]], joint_em: bool) -> list[str]:
     found = [f"Refused: {reason}" for _, reason in refused[:_REASONS]]
     if len(refused) > _REASONS:
         found.append(f"{len(refused):,} files were refused in all.")
     if len(inputs.periods) > 1:
         named = ", ".join(repr(period) for period in inputs.periods)
         found.append(f"The reports of several periods ({named}) were counted together; n counts reports, not people.")
+    if joint_em:
+        found.append(
+            "The column frequency holds the joint EM estimate of the reports (--joint-em), not the estimator's."
+        )
     if not inputs.private:
         found.append("The randomness of these reports came from a seed: they are not private.")
     return found

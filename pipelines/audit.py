@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..mechanisms import Mechanism, MultiRound
+from ..mechanisms import AutoPadding, Mechanism, MultiRound
 from ..mechanisms.audit.attack import CONFIDENCE, attack
 from ..mechanisms.audit.audit import audit_exact
 from ..mechanisms.audit.report_ids import id_violations
+from ..mechanisms.audit.two_questions import audit_two_questions
 from ..schemas.reports import REPORT_ID, REPORT_ID_BYTES
 
 __all__ = ["audit"]
@@ -42,6 +43,8 @@ def audit(
         raise InputError("--confidence belongs to the statistical audit; give --reports N as well.")
     if confidence is not None and not 0.5 < confidence < 1:
         raise InputError(f"--confidence {confidence:g}: it must lie between 0.5 and 1, for example 0.99999.")
+    if isinstance(mechanism, AutoPadding):
+        return _two_questions(mechanism, reports=reports, confidence=confidence, report_ids=report_ids)
     exact = audit_exact(mechanism)
     result = {
         **exact.as_json(),
@@ -64,6 +67,29 @@ def audit(
                 f"above the declared {found.declared:g}",
             ]
     return result
+
+
+def _two_questions(
+    mechanism: AutoPadding, *, reports: int | None, confidence: float | None, report_ids: bool
+) -> dict[str, Any]:
+    """Audit both questions of padding "auto"; the attacks go at each of them, the main one with the worst padding."""
+    both, _, _, padding = audit_two_questions(mechanism)
+    questions = {"length_question": mechanism.length, "main_question": mechanism.main(padding)}
+    parts = {
+        name: audit(asked, reports=reports, confidence=confidence, report_ids=report_ids)
+        for name, asked in questions.items()
+    }
+    violations = [*both.violations, *(found for part in parts.values() for found in part["violations"])]
+    return {
+        **both.as_json(),
+        "keys": mechanism.keys,
+        "parameters": dict(mechanism.parameters()),
+        "padding": padding,
+        "report": {name: part["report"] for name, part in parts.items()},
+        "statistical": parts["main_question"]["statistical"],
+        "questions": parts,
+        "violations": violations,
+    }
 
 
 def _report(mechanism: Mechanism, report_ids: bool) -> Mapping[str, Any]:

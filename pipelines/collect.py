@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError
-from ..mechanisms import MultiRound, Secret
+from ..mechanisms import AutoPadding, MultiRound, Secret
+from ..mechanisms.padding.auto import Group
 from ..schemas.manifest import Manifest, Randomness
 from ..transforms.collection import Collection
 from ..transforms.count import CountReports
@@ -21,11 +22,12 @@ from .aggregate_rounds import open_round
 from .charging import charging
 from .client import RecordSource, check_records, read_records, spill_folder
 from .ledger import EVERYBODY
+from .length_answers import LengthAnswers
 from .output import OutputFolder, distinct_folders, optional_folder, publish
 from .results import describe, finish_files, reports_counted, require_every_key
 from .running import Clock, Engine, engine_pipeline
 
-__all__ = ["ClientRun", "collect", "perturb"]
+__all__ = ["ClientRun", "collect", "collect_once", "perturb", "perturb_once"]
 
 _SUMMARY = ".summary.json"
 
@@ -45,6 +47,8 @@ class ClientRun:
         ledger: file that the epsilon is charged to, or None.
         population: whom the reports are about, in the ledger.
         memo: memoised collection, or None.
+        group: padding "auto": who answers, and with what; None for everybody.
+        reads: the collection under whose rules records are read, where it is another one than `collection`.
     """
 
     collection: Collection
@@ -57,6 +61,13 @@ class ClientRun:
     ledger: str | None = None
     population: str = EVERYBODY
     memo: Memo | None = None
+    group: Group | None = None
+    reads: Collection | None = None
+
+    @property
+    def records_of(self) -> Collection:
+        """The collection under whose rules records are read."""
+        return self.reads or self.collection
 
 
 def collect(
@@ -95,8 +106,24 @@ def collect(
         return collect_rounds(
             run, output, format_=format_, keep_reports=keep_reports, server=server, state_folder=state_folder
         )
+    if isinstance(run.collection.mechanism, AutoPadding):
+        from .two_questions import collect_two_questions  # which builds on this module
+
+        return collect_two_questions(run, output, format_=format_, keep_reports=keep_reports)
+    return collect_once(run, output, format_=format_, keep_reports=keep_reports)
+
+
+def collect_once(
+    run: ClientRun,
+    output: str | Path,
+    *,
+    format_: str = "parquet",
+    keep_reports: str | Path | None = None,
+    before: LengthAnswers | None = None,
+) -> Manifest:
+    """Collect with a mechanism that asks one question; `before` tells of the length question of the same run."""
     clock, collection = Clock(), run.collection
-    inputs = run.source.inspect(collection)
+    inputs = run.source.inspect(run.records_of)
     private, period, memoised = run.randomness.private, run.randomness.period, run.memo is not None
     with ExitStack() as stack:
         result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
@@ -105,12 +132,14 @@ def collect(
         distinct_folders(result, reports_to, rejects_to)
         spill = stack.enter_context(spill_folder(run.engine))
         staging = result.staging
-        charge = stack.enter_context(charging(run))
+        charge = stack.enter_context(charging(run)) if before is None else before.charge
         with engine_pipeline(run.engine, writes_to=result.staging) as p:
             records, read = read_records(
-                p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
+                p, run.records_of, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )  # record batches of canonical records; summaries
-            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period, memo=run.memo)
+            reports = records | "Perturb" >> PerturbRecords(
+                collection, run.secret, period=period, memo=run.memo, group=run.group
+            )
             # ---- the boundary: from here on there are no records, only reports ----
             blocks, counted = reports | "Count" >> CountReports(collection)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
@@ -130,14 +159,17 @@ def collect(
                     collection, str(reports_to.staging), period=period, private=private, memoised=memoised
                 )
                 summaries.append(reports | "WriteReports" >> keep)
-            summaries += charge.digests(reports)
+            summaries += charge.digests(reports, collection)
             tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
         summary = read_summary(str(staging / _SUMMARY))
-        check_records(summary, run.source, inputs, reports=reports_counted(summary)["counted"])
-        spent = charge.settle(summary, reports_counted(summary)["counted"])
+        counted_now = reports_counted(summary)["counted"]
+        check_records(summary, run.source, inputs, reports=counted_now + (before.answers if before else 0))
+        spent = charge.settle(summary, counted_now)
         files = finish_files(summary, result, reports_to, rejects_to)
         require_every_key(files, len(collection.definition.keys))
         manifest = describe("collect", run, summary, clock, files, epsilon=spent)
+        if before is not None:
+            manifest = before.told_in(manifest)
         publish(manifest, result, reports_to, rejects_to)
     return manifest
 
@@ -169,32 +201,46 @@ def perturb(
     """
     if format_ not in REPORT_FORMATS:
         raise InputError(f"--format {format_}: reports exist as {' and '.join(REPORT_FORMATS)} only.")
+    if isinstance(run.collection.mechanism, AutoPadding):
+        from .two_questions import perturb_question  # which builds on this module
+
+        return perturb_question(run, output, round_=round_, state_folder=state_folder, format_=format_)
     which = open_round(run.collection, round_, state_folder)
     if which is not None:
         from .rounds import perturb_round  # which builds on this module
 
         return perturb_round(run, output, round_=which.number, state_folder=which.folder, format_=format_)
+    return perturb_once(run, output, format_=format_)
+
+
+def perturb_once(
+    run: ClientRun, output: str | Path, *, format_: str = "parquet", paid_with: str | None = None
+) -> Manifest:
+    """Perturb for a mechanism that asks one question; `paid_with` is the fingerprint of the other question, if any."""
     clock, collection = Clock(), run.collection
-    inputs = run.source.inspect(collection)
+    inputs = run.source.inspect(run.records_of)
     private, period = run.randomness.private, run.randomness.period
     with ExitStack() as stack:
         result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
         rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
         distinct_folders(result, rejects_to)
         spill = stack.enter_context(spill_folder(run.engine))
-        charge = stack.enter_context(charging(run))
+        charge = stack.enter_context(charging(run, paid_with=paid_with))
         with engine_pipeline(run.engine, writes_to=result.staging) as p:
             records, read = read_records(
-                p, collection, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
+                p, run.records_of, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )
-            reports = records | "Perturb" >> PerturbRecords(collection, run.secret, period=period, memo=run.memo)
+            reports = records | "Perturb" >> PerturbRecords(
+                collection, run.secret, period=period, memo=run.memo, group=run.group
+            )
             written = reports | "WriteReports" >> WriteReports(
                 collection, str(result.staging), format_, period=period, private=private, memoised=run.memo is not None
             )
             (read, written, *charge.digests(reports)) | "Summary" >> WriteSummary(str(result.staging / _SUMMARY))
         summary = read_summary(str(result.staging / _SUMMARY))
         sent = sum(rows for kind, _, rows in summary["files"] if kind == "reports")
-        check_records(summary, run.source, inputs, reports=sent)
+        # of two questions each user answers one, so that a part of the users sent these
+        check_records(summary, run.source, inputs, reports=sent if run.group is None else None)
         spent = charge.settle(summary, sent)
         manifest = describe(
             "perturb", run, summary, clock, finish_files(summary, result, result, rejects_to), epsilon=spent

@@ -13,9 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..errors import NotAvailableError
 from . import uldp_fields
-from .fields import choice, integer, number, required, wrong
+from .auto_fields import TABLE as AUTO_TABLE
+from .auto_fields import auto_arguments, inline_frequencies, read_padding
+from .fields import choice, integer, number, wrong
 from .keys import KeyDomain
 from .prior_fields import TABLE as PRIOR_TABLE
 from .prior_fields import prior_arguments, read_prior
@@ -52,30 +53,28 @@ class MechanismFields:
 
 
 def _pckv(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {"padding": _padding(data), "allocation": choice(data, "allocation", _ALLOCATIONS, default="optimized")}
+    return {**read_padding(data), "allocation": choice(data, "allocation", _ALLOCATIONS, default="optimized")}
 
 
 def _pckv_ue(data: Mapping[str, Any]) -> dict[str, Any]:
     allocation = choice(data, "allocation", (*_ALLOCATIONS, "numerical"), default="optimized")
-    return {"padding": _padding(data), "allocation": allocation, **read_prior(data, allocation)}
+    return {**read_padding(data), "allocation": allocation, **read_prior(data, allocation)}
 
 
-def _padding(data: Mapping[str, Any]) -> int:
-    what = "an integer of at least 1 (the number of pairs that a record is padded to)"
-    given = required(data, "padding", what)
-    if given == "auto":
-        raise NotAvailableError.of('padding = "auto"', instead="Give an integer.")
-    return integer(given, "padding", what, least=1)
+def _pckv_ue_arguments(parameters: Mapping[str, Any], keys: KeyDomain) -> dict[str, Any]:
+    return prior_arguments(auto_arguments(parameters, keys), keys)
 
 
 _PCKV_GRR: Final = MechanismFields(
     has_values=True,
-    fields=("padding", "allocation"),
+    fields=("padding", AUTO_TABLE, "allocation"),
     estimators=("corrected", "baseline", "empirical-bayes", "norm-sub", "base-cut"),
     read=_pckv,
+    inline=inline_frequencies,
+    resolve=auto_arguments,
 )
 _PCKV_UE: Final = replace(
-    _PCKV_GRR, fields=("padding", "allocation", PRIOR_TABLE), read=_pckv_ue, resolve=prior_arguments
+    _PCKV_GRR, fields=("padding", AUTO_TABLE, "allocation", PRIOR_TABLE), read=_pckv_ue, resolve=_pckv_ue_arguments
 )
 
 _ADJUSTED: Final = ("clip", "norm-sub", "base-cut")
@@ -102,22 +101,26 @@ def _percentiles(data: Mapping[str, Any]) -> dict[str, Any]:
         "percentiles": [Decimal(one) if isinstance(one, str) else number(one, "percentiles", what) for one in wanted],
     }
     if oracle.startswith("psfo") or "padding" in data:
-        read["padding"] = _padding(data)
+        read |= read_padding(data)
     return read
 
 
 _PERCENTILES: Final = MechanismFields(
     has_values=True,
-    fields=("bins", "oracle", "percentiles", "padding"),
+    fields=("bins", "oracle", "percentiles", "padding", AUTO_TABLE),
     estimators=("empirical",),
     read=_percentiles,
+    inline=inline_frequencies,
+    resolve=auto_arguments,
 )
 _MEANS: Final = MechanismFields(has_values=True, fields=(), estimators=("corrected", "baseline"), read=lambda _: {})
 _ITEM_SETS: Final = MechanismFields(
     has_values=False,
-    fields=("padding",),
+    fields=("padding", AUTO_TABLE),
     estimators=("empirical", "clip", "base-cut"),
-    read=lambda data: {"padding": _padding(data)},
+    read=read_padding,
+    inline=inline_frequencies,
+    resolve=auto_arguments,
 )
 
 _FROM_SIGNS: Final = ("corrected", "baseline")
@@ -178,4 +181,4 @@ MECHANISM_FIELDS: Final[Mapping[str, MechanismFields]] = MappingProxyType(
 #: Names that belong to later versions.
 LATER_MECHANISMS: Final[tuple[str, ...]] = ()
 LATER_ESTIMATORS: Final[tuple[str, ...]] = ()
-LATER_TABLES: Final = ("auto",)
+LATER_TABLES: Final[tuple[str, ...]] = ()

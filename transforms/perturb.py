@@ -8,7 +8,8 @@ import apache_beam as beam
 import pyarrow as pa
 
 from ..errors import ParameterError
-from ..mechanisms import MultiRound, Secret, Stream
+from ..mechanisms import AutoPadding, MultiRound, Secret, Stream
+from ..mechanisms.padding.auto import Group
 from .batches import reports_to_batch
 from .collection import Collection
 from .memo import MEMOISED_PERIOD, Memo
@@ -31,16 +32,30 @@ class PerturbRecords(beam.PTransform):
             else.
         period: what the user named this period; another period gives fresh, independent reports.
         memo: memoised collection: an unchanged record repeats its report in every period, see `Memo`.
+        group: padding "auto": who answers this question, and with what; None for everybody, with the whole record.
     """
 
-    def __init__(self, collection: Collection, secret: Secret, *, period: str = "", memo: Memo | None = None) -> None:
+    def __init__(
+        self,
+        collection: Collection,
+        secret: Secret,
+        *,
+        period: str = "",
+        memo: Memo | None = None,
+        group: Group | None = None,
+    ) -> None:
         super().__init__()
+        if isinstance(collection.mechanism, AutoPadding):
+            raise ParameterError(
+                f'{collection.mechanism.name} with padding = "auto" asks two questions: run `ldp-beam collect`, or '
+                "use the resolved definition, which holds the padding that was chosen."
+            )
         if isinstance(collection.mechanism, MultiRound):
             raise ParameterError(
                 f"{collection.mechanism.name} asks in rounds, and this is one of them: give `collection.for_round(…)`, "
                 "or run `ldp-beam collect`, which asks them all."
             )
-        self._memo = memo
+        self._memo, self._group = memo, group
         # The id of a memoised report changes with the period although the report does not.
         self._ids = secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
         period = period if memo is None else MEMOISED_PERIOD
@@ -48,19 +63,25 @@ class PerturbRecords(beam.PTransform):
         self._stream = secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
 
     def expand(self, records: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[pa.RecordBatch]:
-        perturb = _Perturb(self._collection, self._stream, self._ids, self._memo)
+        perturb = _Perturb(self._collection, self._stream, self._ids, self._memo, self._group)
         return records | "Perturb" >> beam.ParDo(perturb).with_output_types(pa.RecordBatch)
 
 
 class _Perturb(beam.DoFn):
-    def __init__(self, collection: Collection, stream: Stream, ids: Stream, memo: Memo | None) -> None:
+    def __init__(
+        self, collection: Collection, stream: Stream, ids: Stream, memo: Memo | None, group: Group | None
+    ) -> None:
         self._mechanism = collection.mechanism
-        self._stream, self._memo = stream, memo
+        self._stream, self._memo, self._group = stream, memo, group
         self._ids = ids if collection.definition.report_ids else None
         self._schema = collection.report_schema()
 
     def process(self, element: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = batch_to_records(element)
+        if self._group is not None:
+            records = self._group.of(records)
+            if not records.n:
+                return
         reports = self._mechanism.perturb(records, self._stream)
         if self._memo is not None:
             reports = self._memo.admit(self._mechanism, records.users, self._stream.seeds(records), reports)

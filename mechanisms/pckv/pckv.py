@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import NotAvailableError, ParameterError, did_you_mean
+from ...errors import ParameterError, did_you_mean
 from ..data import Bool, Counts, Estimates, Field, Prediction, Records, Reports
 from ..probability import log_up, parse_epsilon
 from ..protocol import Mechanism
@@ -84,7 +84,6 @@ class PCKV(Mechanism):
 
         Raises:
             ParameterError: for a parameter outside what is allowed.
-            NotAvailableError: for padding "auto".
         """
         object.__setattr__(self, "epsilon", parse_epsilon(epsilon))
         object.__setattr__(self, "keys", self._whole("keys", keys, self.keys_max))
@@ -95,7 +94,10 @@ class PCKV(Mechanism):
 
     def _whole(self, what: str, given: object, largest: int) -> int:
         if what == "padding" and given == "auto":
-            raise NotAvailableError.of('padding = "auto"', instead="Give the padding length as an integer.")
+            raise ParameterError(
+                'padding of a mechanism is a whole number. "auto" asks two questions: `make_mechanism` and a collection '
+                "definition take it."
+            )
         if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= largest:
             raise ParameterError(
                 f"{what} of {self.name} is {given!r}, but must be a whole number from 1 to {largest:,}."
@@ -266,7 +268,6 @@ class PCKVUE(PCKV):
 
         Raises:
             ParameterError: for a parameter outside what is allowed.
-            NotAvailableError: for padding "auto".
 
         Privacy:
             The prior must be a constant or come from published estimates, never from the records.
@@ -336,8 +337,7 @@ class PCKVUE(PCKV):
         users = np.arange(part.n) if drawn.real is None else np.flatnonzero(drawn.real)
         chosen = slice(None) if drawn.real is None else users
         key = drawn.key[chosen].astype(np.int64)
-        set_cells(cells, users, key, drawn.kept[chosen])
-        set_cells(signs, users, key, drawn.plus[chosen])
+        set_cells(users, key, (cells, drawn.kept[chosen]), (signs, drawn.plus[chosen]))
         if self.keys % 64:
             cells[:, self.keys // 64] &= np.uint64((1 << self.keys % 64) - 1)
         np.bitwise_and(cells, signs, out=plus)

@@ -64,7 +64,7 @@ def test_limits_of_domains():
 
 
 def test_what_comes_later_is_refused_by_name():
-    with pytest.raises(NotAvailableError, match="auto"):
+    with pytest.raises(ParameterError, match="two questions"):
         PCKVUE(epsilon=1, keys=4, padding="auto")
     for name in RESERVED:
         with pytest.raises(NotAvailableError, match="not available yet"):

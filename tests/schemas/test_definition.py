@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pytest
-from ldp_beam.errors import InputError, NotAvailableError
+from ldp_beam.errors import InputError
 from ldp_beam.schemas import Definition
+from ldp_beam.schemas.auto_fields import auto_arguments
+from ldp_beam.schemas.definition_text import definition_text
+from ldp_beam.schemas.keys import KeyDomain
+from ldp_beam.schemas.values import ValueRange
 
 FIELDS = {
     "name": '"ratings"',
@@ -110,18 +117,6 @@ def test_wrong_types_name_the_field(field: str, given: str) -> None:
 )
 def test_unknown_names_get_a_suggestion(changes: dict[str, object], hint: str) -> None:
     with pytest.raises(InputError, match=hint):
-        parse(**changes)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"padding": '"auto"'},
-        {"tables": {"auto": "share = 0.1"}},
-    ],
-)
-def test_features_of_later_versions_are_refused_by_name(changes: dict[str, object]) -> None:
-    with pytest.raises(NotAvailableError, match="is not available yet"):
         parse(**changes)
 
 
@@ -306,3 +301,72 @@ def test_a_definition_comes_back_from_its_public_form() -> None:
     assert again.canonical(THRESHOLDS) == definition.canonical(THRESHOLDS)
     assert again.parameters == definition.parameters
     assert again.estimator == definition.estimator
+
+
+def test_a_padding_may_be_left_to_the_users_answers() -> None:
+    plain = parse(padding='"auto"')
+    assert plain.parameters["padding"] == "auto"
+    assert plain.parameters["auto"] == {
+        "share": Decimal("0.1"),
+        "cap": 64,
+        "rule": "error",
+        "fallback": 1,
+        "exponent": Decimal(1),
+    }
+    given = parse(padding='"auto"', tables={"auto": 'share = 0.2\ncap = 20\nrule = "percentile"\nfallback = 4'})
+    assert given.parameters["auto"]["share"] == Decimal("0.2")
+    assert given.fingerprint({}) != plain.fingerprint({})
+    resolved = given.with_padding(3)
+    assert resolved.fingerprint({}) == parse(padding="3").fingerprint({})
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"auto": "share = 1.0"}, "auto.share.*between 0 and 1"),
+        ({"auto": "cap = 0"}, "auto.cap"),
+        ({"auto": "cap = 1001"}, "auto.cap"),
+        ({"auto": 'rule = "median"'}, "auto.rule"),
+        ({"auto": "exponent = 11"}, "auto.exponent"),
+        ({"auto": "group = 1"}, "auto.group.*unknown"),
+        ({"auto": 'frequencies = "absent.csv"'}, "does not exist"),
+        ({"auto": "frequencies = [[1, 2]]"}, "auto.frequencies"),
+    ],
+)
+def test_a_wrong_table_auto_is_refused(tables: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(padding='"auto"', tables=tables)
+
+
+def test_the_table_auto_needs_the_padding_auto() -> None:
+    with pytest.raises(InputError, match=r"acts on padding = \"auto\" alone"):
+        parse(tables={"auto": "share = 0.1"})
+
+
+def test_earlier_frequencies_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "earlier.csv").write_text("key,frequency\na,0.5\nb,-0.01\n", encoding="utf-8")
+    text = toml(padding='"auto"', tables={"auto": 'frequencies = "earlier.csv"'})  # type: ignore[arg-type]
+    found = Definition.from_text(text, folder=tmp_path)
+    assert found.parameters["auto"]["frequencies"] == (("a", Decimal("0.5")), ("b", Decimal(0)))
+    assert auto_arguments(dict(found.parameters["auto"]), found.keys)["frequencies"] == (0.5, 0.0)
+    with pytest.raises(InputError, match="no key of the collection"):
+        auto_arguments({"frequencies": (("c", Decimal("0.5")),)}, found.keys)
+
+
+@pytest.mark.parametrize("keys_file", [None, "keys.csv"])
+def test_a_definition_can_be_written_and_read_again(tmp_path: Path, keys_file: str | None) -> None:
+    odd = ["a", "007", "NA", 'quo"te', "back\\slash", "line\nbreak", "tab\t", "é", "a,b", " x "]
+    values = ValueRange(low=Decimal("-0.5"), high=Decimal("1e3"), outside="clip")
+    written = replace(parse(padding="3"), keys=KeyDomain.of_texts(odd), values=values)
+    text = definition_text(written, keys_file=keys_file, comment="two\nlines")
+    if keys_file:
+        pa_csv.write_csv(pa.table({"key": written.keys.texts()}), tmp_path / keys_file)
+    read = Definition.from_text(text, folder=tmp_path)
+    assert read.canonical({"t": 1}) == written.canonical({"t": 1})
+    assert read.values == written.values
+
+
+def test_a_definition_with_a_prior_can_be_written_and_read_again() -> None:
+    prior = {"prior": "frequency = 0.01\nmean = 0.5\nusers = 1000000"}
+    written = parse(padding="3", allocation='"numerical"', tables=prior)
+    assert Definition.from_text(definition_text(written)).parameters == written.parameters

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, Final
 
 import numpy as np
@@ -78,14 +79,10 @@ class _InRounds(MultiRound):
         """
         if not 1 <= number <= self.rounds_max:
             raise ParameterError(f"{self.name} has no round {number}: there are rounds 1 to {self.rounds_max}.")
-        return Round(
-            epsilon=self.charge(number),
-            keys=self.keys,
-            number=number,
-            answer=self._law(number),
-        )
+        return _round_of(self, number)
 
-    def _law(self, number: int) -> KeyLaw:
+    def law(self, number: int) -> KeyLaw:
+        """Thresholds of a round."""
         key, sign = (EXACT.exp(as_decimal(budget)) for budget in self.budgets(number))
         if number == 1:
             return split_law(key, sign, initial=self.initial_value)
@@ -151,6 +148,13 @@ class _InRounds(MultiRound):
         before = State(counts=state.counts[: number - 1], means=state.means[: number - 1])
         fake = self.fed_back(before) if number > 1 else None
         return RoundCounts.of(self.round(number).law, state.counts[number - 1], fake)
+
+
+@lru_cache(maxsize=1024)
+def _round_of(mechanism: _InRounds, number: int) -> Round:
+    """The mechanism of a round, kept: its budgets are fractions and exponentials of 80 digits."""
+    answer = mechanism.law(number)
+    return Round(epsilon=mechanism.charge(number), keys=mechanism.keys, number=number, answer=answer)
 
 
 @dataclass(frozen=True, kw_only=True, init=False)

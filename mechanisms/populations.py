@@ -182,10 +182,10 @@ class Population:
         ]
         return _join(parts)
 
-    def batches(self, users: int) -> Iterator[Pairs]:
-        """Yield the records of the users 0 to users, block by block."""
-        for start, pairs in self._blocks(0, users):
-            yield _slice(pairs, 0, min(users - start, BLOCK_USERS))
+    def batches(self, users: int, *, first_user: int = 0) -> Iterator[Pairs]:
+        """Yield the records of the users first_user to first_user + users, block by block."""
+        for start, pairs in self._blocks(first_user, users):
+            yield _slice(pairs, max(first_user - start, 0), min(first_user + users - start, BLOCK_USERS))
 
     def _blocks(self, first_user: int, count: int) -> Iterator[tuple[int, Pairs]]:
         """Yield the number of the first user and the records of every block that the users touch."""

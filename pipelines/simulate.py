@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import fastavro
 import numpy as np
@@ -23,20 +23,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from ..mechanisms.populations import Pairs, Population, Truth
+from ..mechanisms.populations import Population, Truth
 from ..schemas.mechanism_fields import MECHANISM_FIELDS
 from ..schemas.uldp_fields import TABLE as ULDP_TABLE
+from ..transforms.generated import Layout, UserIds, record_batches, records_schema, to_raw
 
 __all__ = ["Layout", "UserIds", "collection_text", "record_batches", "simulate"]
-
-Layout = Literal["nested", "pairs"]
-UserIds = Literal["text", "integer"]
 
 #: Users of one Parquet row group: a few million bytes, so that a reader's memory stays small.
 ROW_GROUP_USERS = 1 << 16
 _SUFFIXES = (".parquet", ".avro", ".csv", ".csv.gz")
-
-_ITEM = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.float64())])
 
 
 def simulate(
@@ -103,29 +99,6 @@ def simulate(
         "truth": None if truth is None else str(truth),
         "collection": None if collection is None else str(collection),
     }
-
-
-def record_batches(
-    population: Population,
-    users: int,
-    *,
-    layout: Layout = "nested",
-    user_ids: UserIds = "text",
-    value_range: tuple[float, float] = (-1.0, 1.0),
-    truth: Truth | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield a population's records as Arrow batches, and add them to `truth` where it is given."""
-    labels = pa.array([str(k) for k in range(population.keys)], pa.string())
-    first = 0
-    for pairs in population.batches(users):
-        if truth is not None:
-            truth.add(pairs)
-        n = len(pairs.offsets) - 1
-        ids = _user_ids(first, n, users, user_ids)
-        yield (
-            _nested(ids, pairs, labels, value_range) if layout == "nested" else _pairs(ids, pairs, labels, value_range)
-        )
-        first += n
 
 
 def collection_text(
@@ -234,57 +207,6 @@ def _umask() -> int:
     return mask
 
 
-# -- Arrow ----------------------------------------------------------------------------------------------
-
-
-def _user_ids(first: int, n: int, users: int, kind: UserIds) -> pa.Array:
-    """Ids of the users first to first + n: integers, or text of one width so that they sort."""
-    numbers = np.arange(first, first + n, dtype=np.int64)
-    if kind == "integer":
-        return pa.array(numbers)
-    digits = max(6, len(str(users - 1)))
-    prefix = np.frombuffer(b"user-", np.uint8)
-    width = len(prefix) + digits
-    text = np.empty((n, width), np.uint8)
-    text[:, : len(prefix)] = prefix
-    for place in range(width - 1, len(prefix) - 1, -1):
-        numbers, digit = np.divmod(numbers, 10)
-        text[:, place] = digit + ord("0")
-    offsets = np.arange(0, (n + 1) * width, width, dtype=np.int32)
-    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(text))
-
-
-def _raw(values: np.ndarray[Any, np.dtype[np.float64]], value_range: tuple[float, float]) -> Any:
-    """Map values of [-1, 1] to raw units, never beyond the ends of the range."""
-    low, high = value_range
-    if (low, high) == (-1.0, 1.0):
-        return values
-    return np.clip(low + (values + 1.0) * ((high - low) / 2.0), low, high)
-
-
-def _nested(ids: pa.Array, pairs: Pairs, labels: pa.Array, value_range: tuple[float, float]) -> pa.RecordBatch:
-    """One row a user: user_id, items."""
-    items = pa.StructArray.from_arrays(
-        [labels.take(pa.array(pairs.keys)), pa.array(_raw(pairs.values, value_range))], fields=list(_ITEM)
-    )
-    lists = pa.ListArray.from_arrays(pa.array(pairs.offsets.astype(np.int32)), items)
-    return pa.RecordBatch.from_arrays([ids, lists], names=["user_id", "items"])
-
-
-def _pairs(ids: pa.Array, pairs: Pairs, labels: pa.Array, value_range: tuple[float, float]) -> pa.RecordBatch:
-    """One row a user and key; a user without a pair has one row whose key and value are null."""
-    sizes = np.diff(pairs.offsets)
-    rows = np.maximum(sizes, 1)
-    owner = np.repeat(np.arange(len(sizes)), rows)
-    held = np.repeat(sizes > 0, rows)
-    source = np.zeros(len(owner), np.int64)
-    source[held] = np.arange(len(pairs.keys))
-    index = pa.array(source, mask=~held)
-    keys = labels.take(pa.array(pairs.keys)).take(index)
-    values = pa.array(_raw(pairs.values, value_range), pa.float64()).take(index)
-    return pa.RecordBatch.from_arrays([ids.take(pa.array(owner)), keys, values], names=["user_id", "key", "value"])
-
-
 # -- files ----------------------------------------------------------------------------------------------
 
 
@@ -304,10 +226,7 @@ class _Writer:
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches."""
-        user = pa.field("user_id", pa.string() if self.user_ids == "text" else pa.int64())
-        if self.layout == "nested":
-            return pa.schema([user, pa.field("items", pa.list_(_ITEM))])
-        return pa.schema([user, *_ITEM])
+        return records_schema(self.layout, self.user_ids)
 
     def _parquet(self, partial: Path, batches: Iterator[pa.RecordBatch]) -> int:
         rows = 0
@@ -374,7 +293,7 @@ def _write_truth(path: Path, truth: Truth, value_range: tuple[float, float]) -> 
         {
             "key": [str(k) for k in range(truth.keys)],
             "frequency": pa.array(frequency, mask=np.isnan(frequency)),
-            "mean": pa.array(_raw(mean, value_range), mask=np.isnan(mean)),
+            "mean": pa.array(to_raw(mean, value_range), mask=np.isnan(mean)),
         }
     )
     pa.csv.write_csv(table, path)

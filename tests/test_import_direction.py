@@ -39,6 +39,7 @@ CLIENT_ONLY = {
         for name in (
             "records",
             "attribute_columns",
+            "generated",
             "record_batches",
             "record_files",
             "raw_columns",

@@ -18,6 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ..errors import InputError
 from .avro_columns import arrow_schema
+from .generated import Generated
 from .paths import is_local
 
 __all__ = ["Facts", "RowGroup", "inspect_file", "open_bytes", "open_parquet"]
@@ -71,12 +72,12 @@ def inspect_file(path: str, kind: str) -> Facts:
 
     Args:
         path: the file.
-        kind: "parquet", "avro" or "csv".
+        kind: "parquet", "avro" or "csv"; "generated" for records that are made up.
 
     Raises:
         InputError: It is damaged or not of this format.
     """
-    inspect = {"parquet": _parquet, "avro": _avro, "csv": _csv}[kind]
+    inspect = {"parquet": _parquet, "avro": _avro, "csv": _csv, "generated": _generated}[kind]
     try:
         return inspect(path)
     except InputError:
@@ -126,6 +127,13 @@ def _csv(path: str) -> Facts:
     schema = pa.schema([pa.field(name, pa.string()) for name in header])
     pairs = _size(path) // _PAIR_BYTES["gz" if packed else "csv"]
     return Facts(schema=schema, rows=0 if empty else None, estimated_pairs=pairs)
+
+
+def _generated(path: str) -> Facts:
+    people = Generated.parse(path)
+    groups = tuple(RowGroup(rows, 0) for rows in people.block_sizes())
+    pairs = people.users * max(1, people.population.pairs)
+    return Facts(schema=people.schema, rows=people.users, estimated_pairs=pairs, groups=groups)
 
 
 def _is_at_end(rows: Any) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..schemas.records import Columns, Layout
+from .generated import is_generated
 from .input_columns import check_columns, check_tags
 from .input_files import Facts, inspect_file
 from .paths import expand, format_of
@@ -70,14 +71,15 @@ class FileSlice:
 
     Attributes:
         path: the file.
-        format: "parquet", "avro" or "csv".
+        format: "parquet", "avro", "csv" or "generated".
         layout: "nested" or "pairs".
         has_values: whether values are read.
         with_times: whether times are read.
         with_tags: whether tags are read.
         sensitive: whether it belongs to the table of sensitive keys instead of the records.
         first_row: number of its first row in the file, counting from 1.
-        groups: the row groups groups[0] to groups[1] - 1 of a Parquet file; None for a whole file.
+        groups: the row groups groups[0] to groups[1] - 1 of a Parquet file, or blocks of made-up users; None for a
+            whole file.
         rows: number of rows, where known.
     """
 
@@ -108,7 +110,7 @@ def inspect_records(
     """Open every file that the patterns mean and check its columns and types.
 
     Args:
-        patterns: paths, folders, globs.
+        patterns: paths, folders, globs, and populations to make up (`generated`).
         columns: names of the columns.
         has_values: whether the collection needs values.
         with_times: whether it needs the time of a row (duplicates = "latest").
@@ -120,8 +122,7 @@ def inspect_records(
     """
     names = columns or Columns()
     files, layouts = [], {}
-    for path in expand(patterns):
-        kind = format_of(path) or ""
+    for path, kind in _inputs(patterns):
         facts = inspect_file(path, kind)
         layouts[path] = check_columns(path, facts.schema, names, has_values=has_values, with_times=with_times)
         if has_tags:
@@ -136,6 +137,16 @@ def inspect_records(
         has_tags=has_tags and sensitive_table is None,
         sensitive=() if sensitive_table is None else _sensitive_files(sensitive_table),
     )
+
+
+def _inputs(patterns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is read, and its format: the files of the patterns, and records that are made up."""
+    made_up = sorted({pattern for pattern in patterns if is_generated(pattern)})
+    files = [pattern for pattern in patterns if not is_generated(pattern)]
+    for path in expand(files) if files or not made_up else ():
+        yield path, format_of(path) or ""
+    for pattern in made_up:
+        yield pattern, "generated"
 
 
 def _sensitive_files(pattern: str) -> tuple[InputFile, ...]:

@@ -16,6 +16,7 @@ from ..errors import InputError, RunError
 from ..schemas.records import Columns
 from .attribute_columns import attribute_items
 from .avro_blocks import AvroBlocks, Wanted
+from .generated import Generated
 from .input_files import open_bytes, open_parquet
 from .inputs import FileSlice
 from .rows_read import WATCHED_ROWS
@@ -85,7 +86,7 @@ def read_slice(part: FileSlice, columns: Columns, *, batch_rows: int = BATCH_ROW
         InputError: A CSV file is not UTF-8 text.
         RunError: The file is damaged.
     """
-    read = {"parquet": _read_parquet, "avro": _read_avro, "csv": _read_csv}[part.format]
+    read = {"parquet": _read_parquet, "avro": _read_avro, "csv": _read_csv, "generated": _read_generated}[part.format]
     for batch in read(part, columns, batch_rows):
         WATCHED_ROWS.add(batch.n)
         yield batch
@@ -275,3 +276,15 @@ def _wanted(part: FileSlice, columns: Columns) -> Wanted:
         return Wanted(names)
     inside = [columns.key] + [columns.value] * part.has_values + [columns.tag] * part.with_tags
     return Wanted(names, columns.items, tuple(inside))
+
+
+# -- made-up people -------------------------------------------------------------------------------------
+
+
+def _read_generated(part: FileSlice, columns: Columns, batch_rows: int) -> Iterator[RawBatch]:
+    row = part.first_row
+    for block in Generated.parse(part.path).blocks(*(part.groups or (0, 0))):
+        for start in range(0, block.num_rows, batch_rows):
+            data = block.slice(start, batch_rows)
+            yield raw_batch(part, columns, data, row)
+            row += data.num_rows

@@ -114,8 +114,8 @@ def movielens_panels(rows: Sequence[Row]) -> list[Panel]:
                         colour=label,
                     )
                 )
-            title = f"{method}: squared error of {name}, mean over the {TOP} most frequent keys"
-            panels.append(Panel(title=title, x="epsilon", y="MSE", lines=lines))
+            over = f"mean over the {TOP} most frequent keys"
+            panels.append(Panel(title=f"{method}: squared error of {name}", x="epsilon", y=over, lines=lines))
     return panels
 
 

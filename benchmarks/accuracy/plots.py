@@ -16,6 +16,8 @@ __all__ = ["caption", "draw"]
 
 _ACROSS = 2
 _SIZE = 5.4, 3.7
+#: Width of a legend that all panels share.
+_LEGEND = 2.2
 _COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -36,6 +38,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 #: Without these an SVG would differ from run to run, and its text would be drawn as outlines.
 _STYLE = {
+    "font.sans-serif": ["DejaVu Sans"],
     "svg.fonttype": "none",
     "svg.hashsalt": "ldp-beam",
     "font.size": 9,
@@ -57,25 +60,48 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> None:
     panels = figure.panels(rows)
     across = min(_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
-    text = "\n".join(textwrap.wrap(caption(figure), 92 * across))
+    shared = len(panels) > 1 and len({_labels(panel) for panel in panels}) == 1
+    width = _SIZE[0] * across + (_LEGEND if shared else 0.0)
+    text = "\n".join(textwrap.wrap(caption(figure), round(17 * width)))
     with mpl.rc_context(_STYLE):
-        canvas = Canvas(
-            figsize=(_SIZE[0] * across, _SIZE[1] * down + 0.3 + 0.16 * text.count("\n")), layout="constrained"
-        )
+        canvas = Canvas(figsize=(width, _SIZE[1] * down + 0.3 + 0.16 * text.count("\n")), layout="constrained")
         axes = canvas.subplots(down, across, squeeze=False).ravel()
         for one, panel in zip(axes, panels, strict=False):
-            _panel(one, panel)
+            _panel(one, panel, legend=not shared)
         for one in axes[len(panels) :]:
             one.set_visible(False)
+        if shared:
+            canvas.legend(*_entries(axes[0], panels), loc="outside right upper", frameon=False)
         canvas.suptitle(figure.title, fontsize=11)
         canvas.supxlabel(text, fontsize=7.5, x=0.01, ha="left")
         canvas.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-    path.write_text(
-        "\n".join(line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()) + "\n", encoding="utf-8"
-    )
+    lines = (line.rstrip() for line in path.read_text(encoding="utf-8").splitlines())
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _panel(axes: Any, panel: Panel) -> None:
+def _labels(panel: Panel) -> tuple[str, ...]:
+    """What the legend of a panel names; closed forms share a colour and have no name of their own."""
+    return tuple(line.label for line in panel.lines if not _belongs(line))
+
+
+def _belongs(line: Line) -> bool:
+    return line.look == "theory" and line.colour is not None
+
+
+def _entries(axes: Any, panels: Sequence[Panel]) -> tuple[list[Any], list[str]]:
+    """Handles and names of a legend, with one entry for all dashed lines."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = axes.get_legend_handles_labels()
+    if any(_belongs(line) for panel in panels for line in panel.lines):
+        handles, labels = (
+            [*handles, Line2D([], [], color="0.4", linestyle="--", linewidth=1.0)],
+            [*labels, "closed form"],
+        )
+    return handles, labels
+
+
+def _panel(axes: Any, panel: Panel, *, legend: bool) -> None:
     colours: dict[str, int] = {}
     for line in panel.lines:
         colours.setdefault(line.colour or line.label, len(colours))
@@ -87,18 +113,18 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.set_xscale("log" if panel.x_log else "linear")
     axes.set_yscale("log" if panel.y_log else "linear")
     axes.set(xlabel=panel.x, ylabel=panel.y)
-    axes.set_title(panel.title, loc="left")
+    axes.set_title("\n".join(textwrap.wrap(panel.title, 62)), loc="left")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    if len(panel.lines) > 1:
-        axes.legend(frameon=False)
+    if legend and len(panel.lines) > 1:
+        axes.legend(*_entries(axes, [panel]), frameon=False)
 
 
 def _curve(axes: Any, line: Line, number: int) -> None:
     y = np.array([math.nan if value is None else value for value in line.y], dtype=np.float64)
     look = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)], **_LOOKS[line.look]}
     if line.spread is None:
-        axes.plot(line.x, y, label=line.label, **look)
+        axes.plot(line.x, y, label="_" if _belongs(line) else line.label, **look)
     else:
         spread = [math.nan if value is None else value for value in line.spread]
         axes.errorbar(line.x, y, yerr=spread, capsize=2, elinewidth=0.8, label=line.label, **look)

@@ -34,6 +34,7 @@ from .cli_ledger import ledger, ledger_arguments, ledger_options
 from .cli_plan import plan
 from .cli_report import report
 from .cli_store import GAPS_EXIT_CODE, beyond_gaps, store_options, store_run
+from .cli_stream import run_stream, stream_options
 from .client import RecordSource
 from .collect import ClientRun
 from .collect import collect as run_collect
@@ -51,7 +52,6 @@ __all__ = ["main"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LATER_VERBS = ("stream",)
 _BEAM_ARGUMENTS = "ldp_beam.beam_arguments"
 
 
@@ -71,14 +71,12 @@ class _BeamCommand(click.Command):
 
 
 class _Verbs(click.Group):
-    """Refuses verbs of later versions by name, and suggests the nearest of the others."""
+    """Suggests the nearest verb where an unknown one is given."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name in _LATER_VERBS:
-            raise NotAvailableError.of(f"ldp-beam {name}")
         if not name.startswith("-") and name not in self.commands:
             raise InputError(f"Unknown verb {name!r}. {did_you_mean(name, self.commands)}")
         return super().resolve_command(ctx, args)
@@ -329,6 +327,29 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
 
 @cli.command()
 @click.option("--population", required=True, metavar="NAME", help=", ".join(POPULATIONS))
+@cli.command(cls=_BeamCommand)
+@_collection
+@stream_options
+@_secret
+@_columns
+@_overwrite
+@ledger_options
+@_json
+@_traceback
+@click.pass_context
+def stream(ctx: click.Context, /, **options: Any) -> None:
+    r"""Reports of an unbounded source → results for each window of time, until it is stopped.
+
+    With --records the source holds raw records of simulated clients, who send one report a slice of time each.
+
+    \b
+    Example:
+      ldp-beam stream --collection c.toml --source kafka://localhost:9092/reports \
+          --window 1h --allowed-lateness 10m --output live
+    """
+    run_stream(options, _engine_of(ctx, options), _columns_of(options))
+
+
 @click.option("--users", type=click.IntRange(0), required=True, help="Number of users.")
 @click.option("--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain.")
 @click.option("--pairs-per-user", type=click.IntRange(1), help="Pairs that each user holds.")

@@ -28,7 +28,7 @@ from .preflight import check_docker
 if TYPE_CHECKING:
     from .running import Engine
 
-__all__ = ["Runtime", "engine_session", "open_runtime"]
+__all__ = ["Runtime", "engine_session", "open_runtime", "own_runtime"]
 
 #: How often an engine starts what failed again, and after how many milliseconds: a worker that died is not the end.
 RETRIES, RETRY_DELAY = 3, 1000
@@ -94,6 +94,18 @@ def open_runtime(engine: Engine) -> Iterator[Runtime]:
         if (engine, target) not in session.runtimes:
             session.runtimes[engine, target] = session.stack.enter_context(_started(engine, target))
         yield session.runtimes[engine, target]
+
+
+@contextlib.contextmanager
+def own_runtime(engine: Engine) -> Iterator[Runtime]:
+    """Yield an engine that nobody else uses and that ends with the block: what surely ends a job that has no end.
+
+    Raises:
+        InputError: Options contradict each other, or a tool is missing.
+        RunError: The engine does not start.
+    """
+    with _started(engine, engine.target()) as runtime:
+        yield runtime
 
 
 @contextlib.contextmanager

@@ -50,6 +50,7 @@ CLIENT_ONLY = {
             "regroup",
             "rejects",
             "sensitive_table",
+            "slice_records",
             "symbol_truth",
             "truth",
             "vector_values",

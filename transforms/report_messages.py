@@ -50,6 +50,9 @@ class ReportDecoder:
             now=now,
         )
         start = message.header.event_time()
-        parts = [(float(start), message.batch)] if start is not None and message.batch.num_rows else []
+        batch = message.batch.replace_schema_metadata(
+            message.header.metadata()
+        )  # the packed form has none in its batch
+        parts = [(float(start), batch)] if start is not None and batch.num_rows else []
         nulls = [(NULL_REPORTS, message.nulls, "reports with a null")] if message.nulls else []
         return Decoded(parts, nulls)

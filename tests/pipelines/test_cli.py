@@ -47,7 +47,7 @@ def test_the_module_is_the_command():
         (["simulate", "--population", "gaus", "--users", "5", "--output", "x.parquet"], ["'gaus'", "'gauss'"]),
         (["simulate", "--population", "gauss", "--users", "-5", "--output", "x.parquet"], ["--users"]),
         (["simulate", "--population", "gauss", "--users", "5", "--output", "x.xml"], ["x.xml", ".parquet"]),
-        (["stream"], ["stream is not available yet"]),
+        (["strem"], ["'strem'", "'stream'"]),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_one_paragraph(given, parts, run):

@@ -1,0 +1,429 @@
+"""Counting reports of a stream in windows: reports → one complete restatement of a window's counts at each pane.
+
+    reports → checked → gate → partial counts of each open window → panes
+
+The state of a window is its counts as arrays, not its reports; it is added up as parts come in and goes away when the
+window is closed. A collection whose reports carry ids keeps the reports of each open window instead, since a report
+that is delivered twice is known by its id only then.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from apache_beam.coders import PickleCoder
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from ..errors import InputError
+from ..mechanisms import Counts, Mechanism
+from ..schemas.event_windows import Windows
+from ..schemas.reports import FileHeader
+from .batches import batch_to_reports
+from .collection import Collection
+from .count import add_counts
+from .count_distinct import distinct_reports
+from .gate import ASIDE, GATE_KEY, TIMED_BATCH, Gate, milliseconds
+from .set_aside import SetAside
+
+__all__ = ["MALFORMED", "MEMOISED", "CountInWindows", "Pane", "Part", "add_parts"]
+
+#: Reasons for which reports are set aside, see also `gate`.
+MALFORMED: Final = "malformed"
+MEMOISED: Final = "memoised_over_slices"
+
+#: Parts of a window's state that are added up into one; few where they are large.
+_PARTS: Final = 64
+_FEW_PARTS: Final = 4
+_STATE_BYTES: Final = 64 << 20
+#: Seconds for which late reports are gathered before a window is restated.
+_LATE_SECONDS: Final = 1.0
+#: Milliseconds after its time at which each step fires, see `gate.milliseconds`.
+_GATE_DELAY: Final = 3
+_PANE_DELAY: Final = 4
+_SLICE: Final = "slice"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Some reports of a window, counted.
+
+    Attributes:
+        counts: their counts; None where `rows` are kept.
+        rows: the reports themselves with their ids and slices; None where nothing is known by an id.
+        slices: reports by the start of their slice.
+        repeated: reports left out because one with the same id is there already.
+        met: how many different slices the stream had met so far.
+        private: False as soon as a report's randomness came from a seed.
+        memoised: whether an unchanged record repeats its report in every slice.
+    """
+
+    counts: Counts | None = None
+    rows: pa.Table | None = None
+    slices: Mapping[int, int] = field(default_factory=dict)
+    repeated: int = 0
+    met: int = 0
+    private: bool = True
+    memoised: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pane:
+    """All of a window's reports so far, counted: it restates what earlier panes of the window said.
+
+    Attributes:
+        start: of the window, seconds since 1970.
+        timing: "early", "on-time", "late" or "final".
+        counts: of all reports.
+        slices: reports by the start of their slice.
+        repeated: reports left out because one with the same id is counted.
+        met: how many different slices the stream had met so far.
+        private: whether the randomness of all reports was secret.
+        memoised: whether reports are memoised.
+    """
+
+    start: int
+    timing: str
+    counts: Counts
+    slices: Mapping[int, int]
+    repeated: int
+    met: int
+    private: bool
+    memoised: bool
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the window is closed: nothing will be said of it any more."""
+        return self.timing == "final"
+
+
+def add_parts(parts: Iterable[Part], mechanism: Mechanism) -> Part:
+    """Add parts of one window up into one; the inputs are not changed."""
+    given = list(parts)
+    slices: dict[int, int] = {}
+    for part in given:
+        for time, n in part.slices.items():
+            slices[time] = slices.get(time, 0) + n
+    total = Part(
+        counts=add_counts(part.counts for part in given if part.counts is not None),
+        slices=slices,
+        repeated=sum(part.repeated for part in given),
+        met=max((part.met for part in given), default=0),
+        private=all(part.private for part in given),
+        memoised=any(part.memoised for part in given),
+    )
+    rows = [part.rows for part in given if part.rows is not None]
+    if not rows:
+        return total
+    together = pa.concat_tables(rows).combine_chunks().to_batches()[0]
+    kept, repeated = distinct_reports(mechanism, together)
+    times, counts = np.unique(kept.column(_SLICE).to_numpy(), return_counts=True)
+    return replace(
+        total,
+        rows=pa.Table.from_batches([kept]),
+        slices=dict(zip(times.tolist(), counts.tolist(), strict=True)),
+        repeated=total.repeated + repeated,
+    )
+
+
+# -- the transform --------------------------------------------------------------------------------------------
+
+
+class CountInWindows(beam.PTransform):
+    """Record batches of reports, each of one slice whose start is its timestamp → `Pane`s, and what is set aside.
+
+    Args:
+        collection: what is collected.
+        windows: the windows.
+        early: seconds between two early panes of a window, in processing time; None for no early panes.
+
+    Returns (from `expand`): a tuple (`Pane`s keyed by the start of their window, `SetAside`s).
+
+    Raises:
+        InputError: The collection asks in rounds, or repeats a report in several slices of a window.
+    """
+
+    def __init__(self, collection: Collection, windows: Windows, *, early: int | None = None) -> None:
+        super().__init__()
+        self._collection, self._windows, self._early = collection, windows, early
+
+    def expand(
+        self, reports: beam.PCollection[pa.RecordBatch]
+    ) -> tuple[beam.PCollection[tuple[int, Pane]], beam.PCollection[SetAside]]:
+        check = beam.ParDo(_Check(self._collection, self._windows)).with_outputs(ASIDE, main="timed")
+        gate = beam.ParDo(_CountAtGate(self._collection, self._windows)).with_outputs(ASIDE, main="parts")
+        timed, malformed = reports | "Check" >> check
+        timed.element_type = TIMED_BATCH  # (key, (start of the slice, reports))
+        parts, late = timed | "Gate" >> gate
+        parts.element_type = beam.typehints.KV[int, Part]  # (start of a window, partial counts)
+        malformed.element_type = late.element_type = SetAside
+        count = beam.ParDo(_CountPanes(self._collection.mechanism, self._windows, self._early))
+        panes = parts | "Windows" >> count.with_output_types(beam.typehints.KV[int, Pane])
+        return panes, (malformed, late) | "Aside" >> beam.Flatten()
+
+
+class _Check(beam.DoFn):
+    """Sets aside reports that no client of the collection can have made."""
+
+    def __init__(self, collection: Collection, windows: Windows) -> None:
+        self._mechanism, self._schema = collection.mechanism, collection.report_schema()
+        self._fingerprint, self._round = collection.fingerprint, collection.round
+        self._pools = windows.slices > 1
+        self._read = Metrics.counter("ldp_beam", "reports_read")
+        self._malformed = Metrics.counter("ldp_beam", "reports_malformed")
+
+    def process(self, element: pa.RecordBatch, timestamp: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
+        time = int(timestamp.micros // 1_000_000)
+        self._read.inc(element.num_rows)
+        self._malformed.inc(0)  # a counter that nobody has touched does not exist, and would be unavailable
+        reason, note = self._refused(element)
+        if reason:
+            self._malformed.inc(element.num_rows)
+            yield beam.pvalue.TaggedOutput(ASIDE, SetAside(reason, element.num_rows, time, element, note=note))
+            return
+        batch = element.select(self._schema.names)
+        valid = _whole_rows(batch)
+        if valid.all():
+            valid = self._mechanism.valid(batch_to_reports(batch, self._mechanism.layout()))
+        else:  # a null could not be told from zeros
+            whole = batch.filter(pa.array(valid))
+            valid[valid] = self._mechanism.valid(batch_to_reports(whole, self._mechanism.layout()))
+        if not valid.all():
+            bad = element.filter(pa.array(~valid))
+            self._malformed.inc(bad.num_rows)
+            note = f"no client of {self._mechanism.name} sends such reports"
+            yield beam.pvalue.TaggedOutput(ASIDE, SetAside(MALFORMED, bad.num_rows, time, bad, note=note))
+            batch = batch.filter(pa.array(valid))
+        if batch.num_rows:
+            yield GATE_KEY, (time, batch)
+
+    def _refused(self, batch: pa.RecordBatch) -> tuple[str, str]:
+        wanted = self._schema
+        found = {name: batch.schema.field(name).type for name in batch.schema.names}
+        if any(found.get(field.name) != field.type for field in wanted):
+            return MALFORMED, f"columns {', '.join(f'{name} {kind}' for name, kind in found.items())}"
+        header = _header(batch)
+        if header is None:
+            return "", ""
+        try:
+            header.require(kind="reports", fingerprint=self._fingerprint, path="A batch of reports", round_=self._round)
+        except InputError as error:
+            return MALFORMED, str(error)
+        if header.memoised and self._pools:
+            return MEMOISED, (
+                "a user whose data did not change sent the same report in each slice of a window: the standard errors "
+                "would be too small. Give memoised reports fixed windows of one slice."
+            )
+        return "", ""
+
+
+def _whole_rows(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    whole = np.ones(batch.num_rows, dtype=np.bool_)
+    for column in batch.columns:
+        if column.null_count:
+            whole &= column.is_valid().to_numpy(zero_copy_only=False)
+    return whole
+
+
+def _header(batch: pa.RecordBatch) -> FileHeader | None:
+    """Return the header that the batch's file or message had; reports made in this very job have none."""
+    metadata = batch.schema.metadata or {}
+    if not any(name.startswith(b"ldp_beam.") for name in metadata):
+        return None
+    return FileHeader.read(metadata, "A batch of reports")
+
+
+class _CountAtGate(Gate):
+    """Counts what the gate lets pass, and sends one part a slice and bundle to each of its windows."""
+
+    def __init__(self, collection: Collection, windows: Windows) -> None:
+        super().__init__(windows, _GATE_DELAY)
+        self._mechanism, self._ids = collection.mechanism, collection.definition.report_ids
+
+    def start_bundle(self) -> None:
+        self._parts: dict[tuple[int, tuple[int, ...]], Part] = {}
+
+    def take(self, time: int, batch: pa.RecordBatch, starts: tuple[int, ...], met: int) -> Iterator[Any]:
+        header = _header(batch)
+        before = self._parts.get((time, starts), Part())
+        counts, rows = before.counts, before.rows
+        if self._ids:
+            plain = batch.replace_schema_metadata(None)
+            slices = pa.array(np.full(batch.num_rows, time, dtype=np.int64))
+            table = pa.Table.from_batches([plain]).append_column(_SLICE, slices)
+            rows = table if rows is None else pa.concat_tables([rows, table])
+        else:
+            counts = self._mechanism.count(batch_to_reports(batch, self._mechanism.layout()), into=counts)
+        self._parts[time, starts] = Part(
+            counts=counts,
+            rows=rows,
+            slices={time: before.slices.get(time, 0) + batch.num_rows},
+            met=max(met, before.met),
+            private=before.private and (header is None or header.private),
+            memoised=before.memoised or (header is not None and header.memoised),
+        )
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for (time, starts), part in self._parts.items():
+            for start in starts:
+                yield WindowedValue((start, part), Timestamp(time), (GlobalWindow(),))
+        self._parts = {}
+
+
+_PARTS_BAG: Final = BagStateSpec("parts", PickleCoder())
+_BOOK: Final = ReadModifyWriteStateSpec("window", PickleCoder())
+_ON_TIME: Final = TimerSpec("on_time", TimeDomain.WATERMARK)
+_CLOSE: Final = TimerSpec("close", TimeDomain.WATERMARK)
+_SOON: Final = TimerSpec("soon", TimeDomain.REAL_TIME)
+_PARTS_STATE: Final = beam.DoFn.StateParam(_PARTS_BAG)
+_BOOK_STATE: Final = beam.DoFn.StateParam(_BOOK)
+_ON_TIME_TIMER: Final = beam.DoFn.TimerParam(_ON_TIME)
+_CLOSE_TIMER: Final = beam.DoFn.TimerParam(_CLOSE)
+_SOON_TIMER: Final = beam.DoFn.TimerParam(_SOON)
+
+
+class _CountPanes(beam.DoFn):
+    """Keeps the parts of each open window, and says all of it at the end of the window, and before and after."""
+
+    def __init__(self, mechanism: Mechanism, windows: Windows, early: int | None) -> None:
+        self._mechanism, self._windows, self._early = mechanism, windows, early
+        cells = sum(array.nbytes for array in mechanism.zero().cells.values())
+        self._limit = max(_FEW_PARTS, min(_PARTS, _STATE_BYTES // max(cells, 1)))
+
+    def process(
+        self,
+        element: tuple[int, Part],
+        parts: Any = _PARTS_STATE,
+        state: Any = _BOOK_STATE,
+        on_time: Any = _ON_TIME_TIMER,
+        close: Any = _CLOSE_TIMER,
+        soon: Any = _SOON_TIMER,
+    ) -> None:
+        start, part = element
+        book = state.read()
+        if book is None:
+            book = _Book()
+            close.set(milliseconds(self._windows.closes(start), _PANE_DELAY))
+            if self._windows.lateness:
+                on_time.set(milliseconds(self._windows.end(start), _PANE_DELAY))
+        parts.add(part)
+        book.parts += 1
+        book.news = True
+        if book.parts > self._limit:
+            self._added(parts, book)
+        wait = _LATE_SECONDS if book.ended else self._early
+        if wait is not None and not book.waiting:
+            soon.set(Timestamp.of(clock.time() + wait))
+            book.waiting = True
+        state.write(book)
+
+    @on_timer(_ON_TIME)  # type: ignore[untyped-decorator]  # Beam's decorator has no types
+    def end(
+        self,
+        start: Any = beam.DoFn.KeyParam,
+        parts: Any = _PARTS_STATE,
+        state: Any = _BOOK_STATE,
+        soon: Any = _SOON_TIMER,
+    ) -> Iterator[tuple[int, Pane]]:
+        """Say what the window holds when the watermark passes its end."""
+        book = state.read()
+        if book is None:
+            return
+        soon.clear()
+        book.ended, book.waiting = True, False
+        yield self._pane(start, "on-time", parts, book)
+        state.write(book)
+
+    @on_timer(_SOON)  # type: ignore[untyped-decorator]  # Beam's decorator has no types
+    def restate(
+        self,
+        start: Any = beam.DoFn.KeyParam,
+        parts: Any = _PARTS_STATE,
+        state: Any = _BOOK_STATE,
+    ) -> Iterator[tuple[int, Pane]]:
+        """Say what the window holds so far, or with the reports that came late."""
+        book = state.read()
+        if book is None or not book.waiting:  # a timer of a window that is closed, or of a pane that was overtaken
+            return
+        book.waiting = False
+        if book.news:
+            yield self._pane(start, "late" if book.ended else "early", parts, book)
+        state.write(book)
+
+    @on_timer(_CLOSE)  # type: ignore[untyped-decorator]  # Beam's decorator has no types
+    def close(
+        self,
+        start: Any = beam.DoFn.KeyParam,
+        parts: Any = _PARTS_STATE,
+        state: Any = _BOOK_STATE,
+        on_time: Any = _ON_TIME_TIMER,
+        soon: Any = _SOON_TIMER,
+    ) -> Iterator[tuple[int, Pane]]:
+        """Say the last of the window, and forget it."""
+        book = state.read()
+        if book is None:
+            return
+        yield self._pane(start, "final", parts, book)
+        on_time.clear()
+        soon.clear()
+        parts.clear()
+        state.clear()
+
+    def _pane(self, start: int, timing: str, parts: Any, book: _Book) -> tuple[int, Pane]:
+        total = self._added(parts, book)
+        book.news = False
+        counts = total.counts
+        if total.rows is not None:
+            batches = total.rows.combine_chunks().to_batches()
+            reports = batch_to_reports(batches[0], self._mechanism.layout()) if batches else None
+            counts = self._mechanism.zero() if reports is None else self._mechanism.count(reports)
+        pane = Pane(
+            start=start,
+            timing=timing,
+            counts=self._mechanism.zero() if counts is None else counts,
+            slices=total.slices,
+            repeated=total.repeated,
+            met=total.met,
+            private=total.private,
+            memoised=total.memoised,
+        )
+        return start, pane
+
+    def _added(self, parts: Any, book: _Book) -> Part:
+        """Add the parts up, in the state too."""
+        given = list(parts.read())
+        total = add_parts(given, self._mechanism)
+        if len(given) > 1:
+            parts.clear()
+            parts.add(total)
+        book.parts = 1
+        return total
+
+
+@dataclass
+class _Book:
+    """What is known of an open window beside its parts.
+
+    Attributes:
+        parts: how many parts its state is made of.
+        news: whether reports came since the last pane.
+        ended: whether the watermark has passed its end.
+        waiting: whether an early or late pane is about to come.
+    """
+
+    parts: int = 0
+    news: bool = False
+    ended: bool = False
+    waiting: bool = False

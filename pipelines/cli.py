@@ -325,8 +325,6 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
         ctx.exit(GAPS_EXIT_CODE)
 
 
-@cli.command()
-@click.option("--population", required=True, metavar="NAME", help=", ".join(POPULATIONS))
 @cli.command(cls=_BeamCommand)
 @_collection
 @stream_options
@@ -352,6 +350,8 @@ def stream(ctx: click.Context, /, **options: Any) -> None:
 
 @click.option("--users", type=click.IntRange(0), required=True, help="Number of users.")
 @click.option("--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain.")
+@cli.command()
+@click.option("--population", required=True, metavar="NAME", help=", ".join(POPULATIONS))
 @click.option("--pairs-per-user", type=click.IntRange(1), help="Pairs that each user holds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives other people.")
 @click.option("--output", required=True, metavar="FILE", help=".parquet, .avro, .csv or .csv.gz")

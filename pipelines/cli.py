@@ -348,10 +348,10 @@ def stream(ctx: click.Context, /, **options: Any) -> None:
     run_stream(options, _engine_of(ctx, options), _columns_of(options))
 
 
-@click.option("--users", type=click.IntRange(0), required=True, help="Number of users.")
-@click.option("--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain.")
 @cli.command()
 @click.option("--population", required=True, metavar="NAME", help=", ".join(POPULATIONS))
+@click.option("--users", type=click.IntRange(0), required=True, help="Number of users.")
+@click.option("--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain.")
 @click.option("--pairs-per-user", type=click.IntRange(1), help="Pairs that each user holds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives other people.")
 @click.option("--output", required=True, metavar="FILE", help=".parquet, .avro, .csv or .csv.gz")

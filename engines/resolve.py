@@ -57,7 +57,7 @@ def is_resolved(engine: str) -> bool:
 
 
 def resolve(engine: str) -> Path:
-    """Return the folder of an engine's jars (flink, spark) or binary (prism), fetching them at the first call.
+    """Return the folder of an engine's jars (flink, spark, kafka) or binary (prism), fetching them at the first call.
 
     Raises:
         InputError: A tool is missing that fetches them.
@@ -128,6 +128,7 @@ def _fetch_prism(into: Path) -> None:
 _FETCH = {
     "flink": lambda into: _fetch_jars("flink", into),
     "spark": lambda into: _fetch_jars("spark", into),
+    "kafka": lambda into: _fetch_jars("kafka", into),
     "prism": _fetch_prism,
 }
 

@@ -14,13 +14,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import InputError, did_you_mean
+from .broker import KAFKA, KafkaBroker, kafka_answers
 from .cluster import FlinkCluster, SparkCluster
 from .job_servers import ENGINES, JobServerOptions, answers, launch_job_server
 from .processes import Process, start_time, stop_group
 from .resolve import cache_folder
 from .workers import WorkerPool
 
-__all__ = ["Service", "service_status", "start_service", "stop_service"]
+__all__ = ["SERVICES", "Service", "service_status", "start_kafka", "start_service", "stop_service"]
+
+#: What can be started and stay: the engines that jobs run on, and the broker that streams come from.
+SERVICES = (*ENGINES, KAFKA)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +32,9 @@ class Service:
     """An engine that stays until it is stopped.
 
     Attributes:
-        engine: "prism", "flink" or "spark".
-        kind: "embedded" (all in one process) or "cluster".
-        endpoint: where the job server listens.
+        engine: "prism", "flink", "spark" or "kafka".
+        kind: "embedded" (all in one process), "cluster", or "broker" (kafka).
+        endpoint: where the job server, or the broker, listens.
         pool: where the pool of Python workers listens; "" where workers are threads of the run itself.
         folder: its files and logs.
         processes: (name, number, start time) of each process.
@@ -48,8 +52,9 @@ class Service:
         return [name for name, pid, started in self.processes if start_time(pid) == started]
 
     def is_healthy(self) -> bool:
-        """Return whether every process runs and the job server answers."""
-        return len(self.alive()) == len(self.processes) and answers(self.endpoint)
+        """Return whether every process runs and the job server, or the broker, answers."""
+        asks = kafka_answers if self.engine == KAFKA else answers
+        return len(self.alive()) == len(self.processes) and asks(self.endpoint)
 
 
 def start_service(engine: str, *, cluster: bool = False, workers: int = 2, options: JobServerOptions) -> Service:
@@ -66,13 +71,10 @@ def start_service(engine: str, *, cluster: bool = False, workers: int = 2, optio
         RunError: It does not start.
     """
     _require_known(engine)
-    running = service_status(engine)
-    if running is not None and running.alive():
-        raise InputError(f"{engine} runs already at {running.endpoint}. Stop it first: ldp-beam engine stop {engine}")
+    _require_stopped(engine)
     if cluster and engine == "prism":
         raise InputError("Prism is one process and has no cluster. Leave --cluster out.")
-    folder = _state_folder() / f"{engine}-{time.time_ns():x}"
-    folder.mkdir(parents=True)
+    folder = _new_folder(engine)
     started: list[Process] = []
     try:
         pool, master = "", ""
@@ -87,21 +89,62 @@ def start_service(engine: str, *, cluster: bool = False, workers: int = 2, optio
         )
         server = launch_job_server(engine, options, folder)
         started.append(server.process)
-        service = Service(
-            engine=engine,
-            kind="cluster" if cluster else "embedded",
-            endpoint=server.endpoint,
-            pool=pool,
-            folder=str(folder),
-            processes=tuple((p.name, p.pid, start_time(p.pid) or "") for p in started),
-        )
-        _state_file(engine).write_text(json.dumps(asdict(service)), encoding="utf-8")
-        for process in started:
-            process.detach()
+        return _noted(engine, "cluster" if cluster else "embedded", server.endpoint, pool, folder, started)
     except BaseException:
         _stop([process.pid for process in started])
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def start_kafka(*, port: int | None = None) -> Service:
+    """Start a broker that outlives this process; its messages live until it is stopped.
+
+    Args:
+        port: where it listens; None for 9092, or a free one where that is taken.
+
+    Raises:
+        InputError: It runs already, or the port is taken.
+        RunError: It does not start.
+    """
+    _require_stopped(KAFKA)
+    folder = _new_folder(KAFKA)
+    try:
+        broker = KafkaBroker(folder, port=port)
+        try:
+            return _noted(KAFKA, "broker", broker.address, "", folder, [broker.process])
+        except BaseException:
+            broker.stop()
+            raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _require_stopped(engine: str) -> None:
+    running = service_status(engine)
+    if running is not None and running.alive():
+        raise InputError(f"{engine} runs already at {running.endpoint}. Stop it first: ldp-beam engine stop {engine}")
+
+
+def _new_folder(engine: str) -> Path:
+    folder = _state_folder() / f"{engine}-{time.time_ns():x}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _noted(engine: str, kind: str, endpoint: str, pool: str, folder: Path, started: Sequence[Process]) -> Service:
+    """Write down what runs, and let it outlive this process."""
+    service = Service(
+        engine=engine,
+        kind=kind,
+        endpoint=endpoint,
+        pool=pool,
+        folder=str(folder),
+        processes=tuple((p.name, p.pid, start_time(p.pid) or "") for p in started),
+    )
+    _state_file(engine).write_text(json.dumps(asdict(service)), encoding="utf-8")
+    for process in started:
+        process.detach()
     return service
 
 
@@ -143,8 +186,8 @@ def _stop(pids: Sequence[int]) -> None:
 
 
 def _require_known(engine: str) -> None:
-    if engine not in ENGINES:
-        raise InputError(f"There is no engine {engine!r} to start. {did_you_mean(engine, ENGINES)}")
+    if engine not in SERVICES:
+        raise InputError(f"There is no engine {engine!r} to start. {did_you_mean(engine, SERVICES)}")
 
 
 def _state_folder() -> Path:

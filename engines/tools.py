@@ -25,8 +25,8 @@ class Tool:
 
 
 TOOLS = {
-    "java": Tool("java", ("-version",), r'version "([^"]+)"', "runs Flink and Spark (Java 17 is what is tested)"),
-    "mvn": Tool("mvn", ("--version",), r"Apache Maven ([\d.]+)", "fetches Flink and Spark once"),
+    "java": Tool("java", ("-version",), r'version "([^"]+)"', "runs Flink, Spark and Kafka (tested: Java 17)"),
+    "mvn": Tool("mvn", ("--version",), r"Apache Maven ([\d.]+)", "fetches Flink, Spark and Kafka once"),
     "go": Tool("go", ("version",), r"go version go(\S+)", "builds Prism once"),
 }
 _OLDEST_JAVA = 11

@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from ..engines import ENGINES, JobServerOptions, Service, service_status, start_service, stop_service
+from ..engines import (
+    KAFKA,
+    SERVICES,
+    JobServerOptions,
+    Service,
+    service_status,
+    start_kafka,
+    start_service,
+    stop_service,
+)
 from ..errors import InputError, did_you_mean
 from .doctor import Diagnosis, diagnose
 from .engine_target import ENGINES as ALL_ENGINES
@@ -17,12 +26,12 @@ __all__ = ["doctor", "engine"]
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 _traceback = click.option("--traceback", "with_traceback", is_flag=True, help="On an error, show where it arose.")
-_NAMES = "|".join(ENGINES)
+_NAMES = "|".join(SERVICES)
 
 
 @click.group(cls=click.Group)
 def engine() -> None:
-    """Engines that stay between runs, so that no run waits for a start: prism, flink, spark."""
+    """Engines that stay between runs, so that no run waits for a start: prism, flink, spark; and a broker: kafka."""
 
 
 @engine.command("start")
@@ -30,12 +39,14 @@ def engine() -> None:
 @click.option("--cluster", is_flag=True, help="Several processes and a pool of Python workers (flink, spark).")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Tasks at a time.")
 @click.option("--job-server-jar", metavar="FILE", help="A ready-made job server instead of ours.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Where Kafka listens; by default 9092, if it is free.")
 @_json
 @_traceback
 def start(**options: Any) -> None:
     r"""Start an engine that runs until it is stopped; `--engine NAME` then uses it.
 
-    The first start fetches the engine, which takes minutes.
+    The first start fetches the engine, which takes minutes. Kafka is a broker for streams; its messages live until it
+    is stopped.
 
     \b
     Example:
@@ -43,12 +54,19 @@ def start(**options: Any) -> None:
       ldp-beam collect --engine flink --collection c.toml --input 'records/*.parquet' --output result
       ldp-beam engine stop flink
     """
-    service = start_service(
-        options["name"],
-        cluster=options["cluster"],
-        workers=options["workers"],
-        options=JobServerOptions(jar=options["job_server_jar"]),
-    )
+    if options["name"] == KAFKA:
+        if options["cluster"] or options["job_server_jar"]:
+            raise InputError("Kafka is one broker and runs no jobs: leave --cluster and --job-server-jar out.")
+        service = start_kafka(port=options["port"])
+    elif options["port"]:
+        raise InputError(f"--port is for Kafka; {options['name']} finds a free one.")
+    else:
+        service = start_service(
+            options["name"],
+            cluster=options["cluster"],
+            workers=options["workers"],
+            options=JobServerOptions(jar=options["job_server_jar"]),
+        )
     if options["as_json"]:
         click.echo(json.dumps(_described(service)))
     else:
@@ -83,7 +101,7 @@ def status(**options: Any) -> None:
     Example:
       ldp-beam engine status --json
     """
-    found = {name: service_status(name) for name in ENGINES}
+    found = {name: service_status(name) for name in SERVICES}
     if options["as_json"]:
         click.echo(json.dumps({"engines": {n: _described(s) if s else {"running": False} for n, s in found.items()}}))
         return
@@ -115,17 +133,18 @@ def _described(service: Service) -> dict[str, Any]:
 @_json
 @_traceback
 def doctor(**options: Any) -> None:
-    r"""Check this machine: Python, Java, Maven, Go, and a tiny job on every engine.
+    r"""Check this machine: Python, Java, Maven, Go, and a tiny job on every engine, a message through Kafka.
 
     \b
     Example:
       ldp-beam doctor --json
     """
+    known = (*ALL_ENGINES, KAFKA)
     for name in options["engines"]:
-        if name not in ALL_ENGINES:
-            raise InputError(f"Unknown engine {name!r}. {did_you_mean(name, ALL_ENGINES)}")
+        if name not in known:
+            raise InputError(f"Unknown engine {name!r}. {did_you_mean(name, known)}")
     screen = Screen(quiet=options["as_json"])
-    diagnosis = diagnose(options["engines"] or ALL_ENGINES, fetch=not options["no_fetch"], say=screen.say)
+    diagnosis = diagnose(options["engines"] or known, fetch=not options["no_fetch"], say=screen.say)
     if options["as_json"]:
         click.echo(json.dumps(diagnosis.as_json()))
     else:
@@ -138,6 +157,7 @@ def _show(diagnosis: Diagnosis) -> None:
     for name, version in {**diagnosis.versions, **diagnosis.tools}.items():
         click.echo(f"{name:14} {version or 'absent'}")
     click.echo(f"{'docker':14} {'answers' if diagnosis.docker else 'does not answer (needed for containers only)'}")
-    for name, found in diagnosis.engines.items():
+    broker = {} if diagnosis.kafka is None else {KAFKA: diagnosis.kafka}
+    for name, found in {**diagnosis.engines, **broker}.items():
         told = f"works, {found['seconds']:.1f} s" if found["ok"] else found["problem"]
         click.echo(f"{name:14} {told} ({found['version']})")

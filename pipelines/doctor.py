@@ -11,8 +11,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from ..engines import TOOLS, docker_answers, is_resolved, pinned_versions, tool_version
+from ..engines import KAFKA, TOOLS, KafkaBroker, docker_answers, free_port, is_resolved, pinned_versions, tool_version
 from ..errors import LdpBeamError, RunError
+from ..schemas.kafka_config import KafkaAddress
+from ..transforms.kafka_client import read_all, require_kafka, send
 from .engine_target import ENGINES
 from .running import Clock, Engine, engine_pipeline, versions
 
@@ -30,25 +32,31 @@ class Diagnosis:
         tools: version of each program, None where it is absent.
         versions: of Python and of our packages.
         docker: whether Docker answers; only `--environment_type DOCKER` needs it.
+        kafka: like an engine; the broker for streams. None where it was not asked for.
     """
 
     engines: dict[str, dict[str, Any]]
     tools: dict[str, str | None]
     versions: dict[str, str]
     docker: bool
+    kafka: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `doctor --json` prints."""
-        return {"engines": self.engines, "tools": self.tools, "versions": self.versions, "docker": self.docker}
+        found = {"engines": self.engines, "tools": self.tools, "versions": self.versions, "docker": self.docker}
+        return found if self.kafka is None else {**found, "kafka": self.kafka}
 
 
 def diagnose(
-    engines: Sequence[str] = ENGINES, *, fetch: bool = True, say: Callable[[str], None] = lambda _: None
+    engines: Sequence[str] = (*ENGINES, KAFKA),
+    *,
+    fetch: bool = True,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis:
-    """Run a tiny job on each engine.
+    """Run a tiny job on each engine, and send a message through a broker.
 
     Args:
-        engines: their names.
+        engines: their names; "kafka" is the broker.
         fetch: fetch engines that are not in the cache yet.
         say: is told what takes long.
     """
@@ -56,8 +64,10 @@ def diagnose(
     for name in engines:
         say(f"Trying {name} …")
         found[name] = _try(name, fetch)
+    kafka = found.pop(KAFKA, None)
     return Diagnosis(
         engines=found,
+        kafka=kafka,
         tools={name: tool_version(name) for name in TOOLS},
         versions=versions(),
         docker=docker_answers(),
@@ -71,7 +81,10 @@ def _try(name: str, fetch: bool) -> dict[str, Any]:
         problem = f"{name} is not in the cache yet; its first use fetches it."
     else:
         try:
-            _tiny_job(Engine(name=name))
+            if name == KAFKA:
+                _one_message()
+            else:
+                _tiny_job(Engine(name=name))
         except LdpBeamError as error:
             problem = str(error)
     result = {"ok": problem is None, "version": version, "seconds": round(clock.seconds(), 2)}
@@ -99,6 +112,23 @@ def _tiny_job(engine: Engine) -> None:
         expected = sum(range(_NUMBERS))
         if not path.is_file() or path.read_text() != str(expected):
             raise RunError(f"{engine.name} finished a tiny job and its result is not there or wrong.")
+
+
+def _one_message() -> None:
+    """Start a broker, send a message, and read it.
+
+    Raises:
+        LdpBeamError: It cannot be done.
+    """
+    require_kafka()
+    with (
+        tempfile.TemporaryDirectory(prefix="ldp-beam-doctor-", ignore_cleanup_errors=True) as folder,
+        KafkaBroker(Path(folder), port=free_port()) as broker,
+    ):
+        address = KafkaAddress(broker.address, "doctor")
+        send(address, [b"up"])
+        if read_all(address) != [b"up"]:
+            raise RunError("A broker of Kafka took a message and did not give it back.")
 
 
 def _write(total: int, path: str) -> int:

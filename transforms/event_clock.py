@@ -13,7 +13,7 @@ from typing import Any, Final
 import apache_beam as beam
 from apache_beam.io.iobase import WatermarkEstimator
 from apache_beam.transforms.core import WatermarkEstimatorProvider
-from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.timestamp import Timestamp
 
 __all__ = ["EventClock", "EventClockProvider", "Pace"]
 
@@ -63,9 +63,9 @@ class EventClock(WatermarkEstimator):
     def __init__(self, state: tuple[int | None, float]) -> None:
         self._micros, self._quiet_since = state
 
-    def current_watermark(self) -> Timestamp:
-        """Return the watermark."""
-        return MIN_TIMESTAMP if self._micros is None else Timestamp(micros=self._micros)
+    def current_watermark(self) -> Timestamp | None:
+        """Return the watermark; None, which holds everything back, before there is any."""
+        return None if self._micros is None else Timestamp(micros=self._micros)
 
     def get_estimator_state(self) -> tuple[int | None, float]:
         """Return what the next bundle starts from."""

@@ -6,14 +6,26 @@ The package is an extra; it is imported when a topic is named, and not before.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from ..errors import InputError, RunError
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig
 
-__all__ = ["Partition", "make_consumer", "make_producer", "partition_limits", "require_kafka", "topic_partitions"]
+__all__ = [
+    "Partition",
+    "Sender",
+    "make_consumer",
+    "make_producer",
+    "partition_limits",
+    "read_all",
+    "require_kafka",
+    "send",
+    "topic_partitions",
+]
 
 _CONTACT_SECONDS: Final = 15.0
 _QUIET: Final[Mapping[str, Any]] = {"log_level": 2}
@@ -151,3 +163,117 @@ def partition_limits(
     except kafka.KafkaException as error:
         raise RunError(f"Partition {number} of {address} does not answer: {error.args[0].str()}.") from error
     return int(low), int(high)
+
+
+class Sender:
+    """Sends messages and knows whether all of them arrived; a context manager.
+
+    Args:
+        address: the topic.
+        config: settings of librdkafka.
+    """
+
+    def __init__(self, address: KafkaAddress, config: KafkaConfig | None = None) -> None:
+        self._address = address
+        self._kafka = require_kafka()
+        self._producer = make_producer(address, config or KafkaConfig())
+        self._failed: list[str] = []
+
+    def send(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Send a message; it is on its way when this returns, and there after `flush`.
+
+        Raises:
+            RunError: An earlier message did not arrive, or this one is too large.
+        """
+        more = {} if partition is None else {"partition": partition}
+        while True:
+            self._raise_failed()
+            try:
+                self._producer.produce(
+                    self._address.topic, value, key=key, headers=list(headers), on_delivery=self._delivered, **more
+                )
+            except BufferError:  # what waits to be sent fills the buffer
+                self._producer.poll(0.1)
+                continue
+            except self._kafka.KafkaException as error:
+                raise self._refused(error.args[0]) from error
+            self._producer.poll(0)
+            return
+
+    def flush(self) -> None:
+        """Wait until everything has arrived.
+
+        Raises:
+            RunError: Something did not, within librdkafka's delivery.timeout.ms.
+        """
+        while self._producer.flush(1.0) and not self._failed:
+            pass
+        self._raise_failed()
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append(error.str())
+
+    def _raise_failed(self) -> None:
+        if self._failed:
+            raise RunError(f"{self._address} did not take a message: {self._failed[0]}. Is the broker reachable?")
+
+    def _refused(self, error: Any) -> RunError:
+        more = ""
+        if error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+            more = " Make the messages smaller, or allow larger ones (message.max.bytes) here and at the broker."
+        return RunError(f"{self._address} does not take a message: {error.str()}.{more}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.flush()
+
+
+def send(address: KafkaAddress, values: Iterable[bytes], config: KafkaConfig | None = None) -> None:
+    """Send a few messages and wait until they have arrived.
+
+    Raises:
+        RunError: They did not.
+    """
+    with Sender(address, config) as sender:
+        for value in values:
+            sender.send(value)
+
+
+def read_all(address: KafkaAddress, config: KafkaConfig | None = None) -> list[bytes]:
+    """Return the values of all messages that a topic holds now, partition by partition; for small topics.
+
+    Raises:
+        RunError: The broker stops answering.
+    """
+    kafka, values = require_kafka(), list[bytes]()
+    consumer = make_consumer(address, config or KafkaConfig())
+    try:
+        for number in topic_partitions(consumer, address):
+            low, high = partition_limits(consumer, address, number)
+            consumer.assign([kafka.TopicPartition(address.topic, number, low)])
+            deadline, ended = time.monotonic() + _CONTACT_SECONDS, low >= high
+            while not ended:
+                if time.monotonic() > deadline:
+                    raise RunError(f"Partition {number} of {address} stopped answering.")
+                for message in consumer.consume(1000, 0.2):
+                    error = message.error()
+                    if error is None:
+                        values.append(bytes(message.value() or b""))
+                    at_end = error is not None and error.code() == kafka.KafkaError._PARTITION_EOF
+                    ended = ended or at_end or (error is None and message.offset() + 1 >= high)
+    finally:
+        consumer.close()
+    return values

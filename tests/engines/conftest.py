@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ldp_beam.engines import FlinkCluster, SparkCluster, WorkerPool, is_resolved
+from ldp_beam.engines import FlinkCluster, KafkaBroker, SparkCluster, WorkerPool, free_port, is_resolved
 from ldp_beam.pipelines.running import engine_session
 
-NEEDS = {"prism": ("go",), "flink": ("java", "mvn"), "spark": ("java", "mvn")}
+NEEDS = {"prism": ("go",), "flink": ("java", "mvn"), "spark": ("java", "mvn"), "kafka": ("java", "mvn")}
 FAULTS = Path(__file__).parent / "faults"
 
 
@@ -89,6 +89,15 @@ def spark_cluster(tmp_path_factory):
     _require_engine("spark")
     with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), workers=1, cores=2) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory):
+    """A broker of Kafka on a port of its own; tests use topics of their own."""
+    pytest.importorskip("confluent_kafka")
+    _require_engine("kafka")
+    with KafkaBroker(tmp_path_factory.mktemp("broker"), port=free_port()) as running:
+        yield running
 
 
 @pytest.fixture

@@ -403,6 +403,7 @@ def simulate(**options: Any) -> None:
 @click.option("--records", "patterns", multiple=True, metavar="GLOB…", help="The true records.")
 @click.option("--truth", metavar="FILE", help="Or a file with key, frequency, mean.")
 @click.option("--top", type=click.IntRange(1), metavar="K", help="Only the K most frequent keys.")
+@click.option("--window", metavar="TIME", help="Of a result in windows: start of the window; the last final one.")
 @click.option("--plot", metavar="FILE", help="Also draw it, into a .png, .svg or .pdf file.")
 @click.option("--merge-users", is_flag=True, help="Merge several nested rows of one user.")
 @_sensitive_table
@@ -431,7 +432,12 @@ def evaluate(ctx: click.Context, /, **options: Any) -> None:
         )
     with screen.progress():
         evaluation = run_evaluate(
-            options["estimates"], records=source, truth=options["truth"], top=options["top"], engine=engine
+            options["estimates"],
+            records=source,
+            truth=options["truth"],
+            top=options["top"],
+            engine=engine,
+            window=options["window"],
         )
     if options["plot"]:
         plot_evaluation(evaluation, options["plot"])

@@ -16,6 +16,8 @@ __all__ = ["compare"]
 @click.command()
 @click.option("--first", required=True, metavar="DIR", help="Result folder, for example of last year.")
 @click.option("--second", required=True, metavar="DIR", help="Result folder, for example of this year.")
+@click.option("--first-window", metavar="TIME", help="Of a result in windows: start of the window; the last final one.")
+@click.option("--second-window", metavar="TIME", help="Likewise of the second; both may be windows of one result.")
 @click.option(
     "--level", type=float, default=0.05, show_default=True, help="Chance of any false difference among all tests."
 )
@@ -30,7 +32,8 @@ def compare(**options: Any) -> None:
     Example:
       ldp-beam compare --first result-2025 --second result-2026
     """
-    comparison = run_compare(options["first"], options["second"], level=options["level"])
+    windows = options["first_window"], options["second_window"]
+    comparison = run_compare(options["first"], options["second"], level=options["level"], windows=windows)
     screen = Screen(quiet=options["as_json"])
     for warning in comparison.warnings:
         screen.warn(warning)

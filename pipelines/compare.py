@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from ..errors import InputError
 from ..schemas.manifest import read_manifest
 from .evaluate import read_estimates
+from .window_choice import bounds_of, one_window, require_apart
 
 __all__ = ["Comparison", "compare", "holm", "two_sided"]
 
@@ -61,7 +62,9 @@ class Comparison:
         }
 
 
-def compare(first: str | Path, second: str | Path, *, level: float = 0.05) -> Comparison:
+def compare(
+    first: str | Path, second: str | Path, *, level: float = 0.05, windows: tuple[str | None, str | None] = (None, None)
+) -> Comparison:
     """Test every key's frequency and mean for a difference between two results.
 
     People who took part both times make the test cautious, not wrong: their part of the sampling error cancels in
@@ -71,6 +74,7 @@ def compare(first: str | Path, second: str | Path, *, level: float = 0.05) -> Co
         first: result folder of `collect` or `aggregate`.
         second: another, with the same keys and value range.
         level: chance of at least one false difference among all tests.
+        windows: of results in windows, the start of the window to compare of each; None for the last final one.
 
     Raises:
         InputError: The results cannot be compared: other keys or range, or the very same reports.
@@ -78,8 +82,12 @@ def compare(first: str | Path, second: str | Path, *, level: float = 0.05) -> Co
     if not 0 < level < 1:
         raise InputError(f"--level {level:g}: it is a probability between 0 and 1, for example 0.05.")
     manifests = [read_manifest(Path(folder)) for folder in (first, second)]
-    warnings = _check(manifests, [str(first), str(second)])
-    tables = [read_estimates(Path(folder)) for folder in (first, second)]
+    tables = [
+        one_window(read_estimates(Path(folder)), folder, window)
+        for folder, window in zip((first, second), windows, strict=True)
+    ]
+    bounds = [bounds_of(table) for table in tables]
+    warnings = _check(manifests, [str(first), str(second)], bounds)
     tables[1] = _same_order(tables[0], tables[1], str(second))
     rows: list[dict[str, Any]] = []
     left_out = 0
@@ -95,7 +103,9 @@ def compare(first: str | Path, second: str | Path, *, level: float = 0.05) -> Co
     return Comparison(rows=rows, level=level, tests=len(rows), left_out=left_out, warnings=warnings)
 
 
-def _check(manifests: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+def _check(
+    manifests: Sequence[Mapping[str, Any]], names: Sequence[str], bounds: Sequence[tuple[Any, Any] | None]
+) -> list[str]:
     one, two = manifests
     ranges = [(m["collection"].get("values") or {}).get("range") for m in manifests]
     if ranges[0] != ranges[1]:
@@ -103,7 +113,13 @@ def _check(manifests: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list
             f"{names[0]} has values in {ranges[0]}, {names[1]} in {ranges[1]}: their means are on different scales. "
             "Compare results of collections with the same range."
         )
-    labels = [(m["fingerprint"], m["randomness"].get("secret_id"), m["randomness"].get("period")) for m in manifests]
+    sources = [(m["fingerprint"], m.get("source")) for m in manifests]
+    if sources[0] == sources[1] and sources[0][1] is not None:  # windows of one stream
+        require_apart(bounds[0], bounds[1], (names[0], names[1]))
+    labels = [
+        (m["fingerprint"], m["randomness"].get("secret_id"), m["randomness"].get("period"), bound)
+        for m, bound in zip(manifests, bounds, strict=True)
+    ]
     if labels[0] == labels[1] and labels[0][1] is not None:
         raise InputError(
             f"{names[0]} and {names[1]} come from the same secret and period: an unchanged record sent the same report "

@@ -30,6 +30,8 @@ from ..transforms.truth import CountTruth, Truth
 from .client import RecordSource, check_records, read_records, spill_folder
 from .personalised_bound import bound_figures
 from .running import Engine, engine_pipeline
+from .stream_folder import latest_panes
+from .window_choice import last_panes, one_window
 
 __all__ = ["Evaluation", "evaluate", "read_estimates"]
 
@@ -60,6 +62,7 @@ def evaluate(
     truth: str | Path | None = None,
     top: int | None = None,
     engine: Engine | None = None,
+    window: str | None = None,
 ) -> Evaluation:
     """Compare the estimates in a result folder with the truth.
 
@@ -69,6 +72,7 @@ def evaluate(
         truth: or a CSV or Parquet file with the columns key, frequency and (optionally) mean, in raw units.
         top: compare only the keys with the largest true frequency.
         engine: where to run, for `records`.
+        window: start of the window to compare, of a result in windows; None for the last final one.
 
     Raises:
         InputError: No complete result, not exactly one source of truth, or keys that do not match.
@@ -77,7 +81,7 @@ def evaluate(
         raise InputError("Give the truth once: --records with the true records, or --truth with a file of figures.")
     if top is not None and top < 1:
         raise InputError(f"--top {top}: it must be at least 1.")
-    estimates = read_estimates(Path(folder))
+    estimates = one_window(read_estimates(Path(folder)), folder, window)
     more: dict[str, float | int | None] = {}
     if records is not None:
         collection = _collection_of(Path(folder), estimates)
@@ -101,11 +105,26 @@ def read_estimates(folder: Path) -> pa.Table:
         InputError: The folder holds no complete result.
     """
     manifest = read_manifest(folder)
+    if "stream" in manifest:
+        return _read_stream(folder)
     names = [f["name"] for f in manifest.get("files", []) if f.get("kind") == "estimates"]
     if len(names) != 1 or not (folder / names[0]).is_file():
         raise InputError(f"{folder} holds no estimates; give the --output folder of collect or aggregate.")
     path = folder / names[0]
-    return _READERS[path.suffix](path)
+    return last_panes(_READERS[path.suffix](path))
+
+
+def _read_stream(folder: Path) -> pa.Table:
+    """Read the last pane of every window of a stream."""
+    files = [
+        (pane.path / file["name"])
+        for pane in latest_panes(folder)
+        for file in pane.manifest["files"]
+        if file["kind"] == "estimates"
+    ]
+    if not files:
+        raise InputError(f"{folder}: this stream has published no window yet.")
+    return last_panes(pa.concat_tables([_READERS[path.suffix](path) for path in files], promote_options="permissive"))
 
 
 def _read_csv(path: Path) -> pa.Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..errors import InputError, ParameterError
 from ..mechanisms import AutoPadding
+from ..mechanisms.padding.lengths import length_symbols
 from ..schemas.collection import REPORT_IDS, Definition
 from ..schemas.keys import KeyDomain
 from .collection import Collection
@@ -29,7 +30,9 @@ def questions_of(collection: Collection) -> AutoPadding:
 
 
 def length_collection(collection: Collection) -> Collection:
-    """Return the collection that asks for lengths: its keys are the texts "0" to the cap, which means "or more".
+    """Return the collection that asks for lengths: its keys are the smallest length of each symbol.
+
+    The last key is the cap, which means "or more".
 
     Raises:
         InputError: The name leaves no room.
@@ -42,7 +45,7 @@ def length_collection(collection: Collection) -> Collection:
         name=name,
         mechanism=asked.length.name,
         epsilon=collection.definition.epsilon,
-        keys=KeyDomain.of_count(asked.cap + 1),
+        keys=KeyDomain.of_texts([str(start) for start in length_symbols(asked.cap)]),
         values=None,
         parameters={REPORT_IDS: True} if collection.definition.report_ids else {},
         estimator="empirical",

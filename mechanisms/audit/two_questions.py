@@ -31,8 +31,7 @@ def audit_two_questions(mechanism: AutoPadding) -> tuple[ExactAudit, ExactAudit,
         whole domain.
     """
     length = audit_exact(mechanism.length)
-    paddings = sorted({*range(1, mechanism.cap + 1), mechanism.fallback})
-    audits = {padding: audit_exact(mechanism.main(padding), enumerate_reports=False) for padding in paddings}
+    audits = {padding: audit_exact(mechanism.main(padding), enumerate_reports=False) for padding in mechanism.paddings}
     worst = max(audits, key=lambda padding: audits[padding].exact)
     main = audit_exact(mechanism.main(worst))
     larger = max(length, main, key=lambda one: one.exact)

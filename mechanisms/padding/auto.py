@@ -23,7 +23,7 @@ from ..probability import WORDS, parse_epsilon
 from ..protocol import Mechanism
 from ..randomness import Secret, Stream
 from .choice import RULES, Choice, choose
-from .lengths import CAP_MAX, length_oracle, lengths_of, of_sizes
+from .lengths import CAP_MAX, length_oracle, length_symbols, lengths_of, of_sizes
 
 __all__ = ["AutoPadding", "Group"]
 
@@ -165,6 +165,14 @@ class AutoPadding(Mechanism):
         return make(padding)
 
     @property
+    def paddings(self) -> list[int]:
+        """Every padding length that may be chosen."""
+        # a symbol of several lengths stands for their middle
+        starts = length_symbols(self.cap)
+        middles = (int(middle) for middle in (starts[1:-1] + starts[2:] - 1) / 2.0)
+        return sorted({*middles, self.cap, self.fallback})
+
+    @property
     def group_threshold(self) -> int:
         """A user whose word is below it is asked for her length."""
         return int(Fraction(self.share) * WORDS)
@@ -190,7 +198,7 @@ class AutoPadding(Mechanism):
         share = float(self.share)
         return choose(
             self.main,
-            lengths_of(self.length, counts),
+            lengths_of(self.length, counts, self.cap),
             keys=self.keys,
             users=round(counts.n * (1.0 - share) / share),
             rule=self.rule,
@@ -212,8 +220,7 @@ class AutoPadding(Mechanism):
 
     def exact_epsilon(self) -> float:
         """The largest loss of the length question and of the main one with any padding length, rounded up."""
-        lengths = {*range(1, self.cap + 1), self.fallback}
-        return max(self.length.exact_epsilon(), *(self.main(padding).exact_epsilon() for padding in sorted(lengths)))
+        return max(self.length.exact_epsilon(), *(self.main(padding).exact_epsilon() for padding in self.paddings))
 
     def _refuse(self, what: str) -> ParameterError:
         return ParameterError(

@@ -13,7 +13,7 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ __all__ = ["RULES", "Choice", "choose", "power_law", "predicted_errors", "square
 #: Names of the rules, the default first.
 RULES: Final = ("error", "percentile")
 _PERCENT: Final = 90.0
+#: If more users than this share hold as many keys as the cap, or more, the choice says so.
+_MANY: Final = 0.1
 #: Frequencies of neighbouring size that are predicted together.
 _CLASSES: Final = 160
 _HALVINGS: Final = 200
@@ -47,7 +49,7 @@ class Choice:
         trusted: whether enough users answered; where not, the length is the declared fallback.
         reason: why, in words.
         lengths: what was learnt of the lengths.
-        errors: predicted squared error of all frequencies together for the padding lengths 1, 2, …
+        errors: predicted squared error of all frequencies together by padding length.
     """
 
     padding: int
@@ -55,7 +57,7 @@ class Choice:
     trusted: bool
     reason: str
     lengths: Lengths
-    errors: tuple[float, ...]
+    errors: Mapping[int, float]
 
     def as_json(self) -> dict[str, Any]:
         """Return the choice for a manifest; everything in it follows from reports."""
@@ -67,10 +69,16 @@ class Choice:
             "reason": self.reason,
             "answers": self.lengths.answers,
             "mean_length": self.lengths.mean if told else None,
-            "lengths": [float(f"{share:.6g}") for share in self.lengths.share] if told else None,
+            "lengths": _shares(self.lengths) if told else None,
             "length_error": self.lengths.error if told else None,
-            "predicted_errors": [float(f"{error:.6g}") for error in self.errors],
+            "predicted_errors": {str(padding): float(f"{error:.6g}") for padding, error in self.errors.items()},
         }
+
+
+def _shares(lengths: Lengths) -> dict[str, float]:
+    """Shares above 0 by length."""
+    pairs = zip(lengths.sizes, lengths.share, strict=True)
+    return {f"{size:g}": float(f"{share:.6g}") for size, share in pairs if share > 0.0}
 
 
 def power_law(keys: int, total: float, exponent: float = 1.0) -> F64:
@@ -115,8 +123,8 @@ def squared_error(expected: F64, deviation: F64, truth: F64, *, clipped: bool) -
 
 def predicted_errors(
     make: Callable[[int], Mechanism], lengths: Lengths, frequency: F64, users: int, *, clipped: bool
-) -> F64:
-    """Predict the squared error of all frequencies together for every padding length from 1 to the cap.
+) -> dict[int, float]:
+    """Predict the squared error of all frequencies together for every padding length that may be chosen.
 
     Args:
         make: makes the mechanism from its padding length.
@@ -126,16 +134,16 @@ def predicted_errors(
         clipped: whether the estimator sets negative frequencies to 0.
 
     Returns:
-        float64 (cap,).
+        The error by padding length, the shortest first.
     """
     classes = np.array_split(np.sort(frequency), min(_CLASSES, len(frequency)))
     typical = np.array([float(part.mean()) for part in classes])
     number = np.array([len(part) for part in classes])
-    errors = np.empty(lengths.cap)
-    for padding in range(1, lengths.cap + 1):
+    errors = {}
+    for padding in lengths.paddings:
         expected = typical * lengths.kept(padding)
         deviation = np.sqrt(_variance(make(padding), expected, users))
-        errors[padding - 1] = float(number @ squared_error(expected, deviation, typical, clipped=clipped))
+        errors[padding] = float(number @ squared_error(expected, deviation, typical, clipped=clipped))
     return errors
 
 
@@ -181,18 +189,18 @@ def choose(
             trusted=False,
             reason=_too_few(lengths, fallback),
             lengths=lengths,
-            errors=(),
+            errors={},
         )
     believed = power_law(keys, lengths.mean, exponent) if frequency is None else np.asarray(frequency, dtype=np.float64)
     errors = predicted_errors(make, lengths, believed, max(users, 1), clipped=clipped)
-    padding = lengths.percentile(_PERCENT) if rule == "percentile" else 1 + int(np.argmin(errors))
+    padding = lengths.percentile(_PERCENT) if rule == "percentile" else min(errors, key=lambda one: errors[one])
     return Choice(
         padding=padding,
         rule=rule,
         trusted=True,
         reason=_why(lengths, rule, padding, errors),
         lengths=lengths,
-        errors=tuple(float(error) for error in errors),
+        errors=errors,
     )
 
 
@@ -205,12 +213,18 @@ def _too_few(lengths: Lengths, fallback: int) -> str:
     )
 
 
-def _why(lengths: Lengths, rule: str, padding: int, errors: F64) -> str:
-    kept = lengths.kept(padding)
+def _why(lengths: Lengths, rule: str, padding: int, errors: Mapping[int, float]) -> str:
+    at_cap = float(lengths.share[-1])
+    more = (
+        f" {at_cap:.0%} hold {lengths.sizes[-1]:g} or more; a larger cap would tell them apart."
+        if at_cap > _MANY
+        else ""
+    )
     if rule == "percentile":
-        share = float(lengths.share[: padding + 1].sum())
-        return f"{share:.1%} of the users are estimated to hold at most {padding} keys."
+        share = float(lengths.share[lengths.sizes <= padding].sum())
+        return f"{share:.1%} of the users are estimated to hold at most {padding} keys.{more}"
     return (
-        f"The predicted squared error of all frequencies together, {errors[padding - 1]:.3g}, is smallest there; "
-        f"about {kept:.1%} of a frequency is seen with it, and people hold {lengths.mean:.3g} keys on average."
+        f"The predicted squared error of all frequencies together, {errors[padding]:.3g}, is smallest there; about "
+        f"{lengths.kept(padding):.1%} of a frequency is seen with it, and people hold {lengths.mean:.3g} keys on "
+        f"average.{more}"
     )

@@ -1,7 +1,8 @@
 """The length question: how many keys does a user hold? And what its answers tell of all users.
 
 A record becomes one symbol, its number of keys, where everything from a declared cap on is one symbol; that goes
-through the frequency oracle with the smallest error for so many symbols.
+through the frequency oracle with the smallest error for so many symbols. Above 64 keys a symbol stands for lengths
+within 10 % of each other, so that a large cap does not drown the answers in symbols that hardly anybody has.
 
 The server's raw estimates of 65 shares add up to 1 and are mostly noise where people hold few keys. A padding length
 depends on the far tail, in which noise weighs most, so the shares are estimated by empirical Bayes: what is believed of
@@ -15,6 +16,7 @@ Source:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -25,12 +27,15 @@ from ..categorical.base import FrequencyOracle
 from ..categorical.grr import GRR
 from ..categorical.subset_selection import SubsetSelection
 from ..categorical.unary_encoding import OUE
-from ..data import F64, I32, Counts, Records
+from ..data import F64, I32, I64, Counts, Records
 
-__all__ = ["CAP_MAX", "Lengths", "length_oracle", "lengths_of", "of_sizes"]
+__all__ = ["CAP_MAX", "Lengths", "length_oracle", "length_symbols", "lengths_of", "of_sizes"]
 
 #: Largest number of keys that the question tells apart from more.
 CAP_MAX: Final = 1_000
+#: Every length up to this one is a symbol of its own; above, a symbol's lengths differ by a tenth at most.
+_EXACT: Final = 64
+_STEP: Final = 1.1
 _ORACLES: Final[tuple[type[FrequencyOracle], ...]] = (GRR, OUE, SubsetSelection)
 #: Observations that speak for a share of exactly 0 before any is seen.
 _PENALTY: Final = 10.0
@@ -42,9 +47,17 @@ _EM_STEPS: Final = 200
 _ERROR_MAX: Final = 0.1
 
 
+def length_symbols(cap: int) -> I64:
+    """Return the smallest length of every symbol: 0, 1, …, and the cap, int64 (s,)."""
+    starts = list(range(min(cap, _EXACT) + 1))
+    while starts[-1] < cap:
+        starts.append(min(cap, math.ceil(starts[-1] * _STEP)))
+    return np.array(starts, dtype=np.int64)
+
+
 def length_oracle(epsilon: Decimal, cap: int) -> FrequencyOracle:
-    """Return the oracle with the smallest error for a typical share among cap + 1 symbols."""
-    symbols = cap + 1
+    """Return the oracle with the smallest error for a typical share among the symbols of a cap."""
+    symbols = len(length_symbols(cap))
 
     def error(oracle: FrequencyOracle) -> float:
         return oracle.predict(frequency=1.0 / symbols, users=1).frequency_se
@@ -53,8 +66,8 @@ def length_oracle(epsilon: Decimal, cap: int) -> FrequencyOracle:
 
 
 def of_sizes(records: Records, cap: int) -> Records:
-    """Return records that hold one symbol each: the number of keys of the given ones, at most `cap`."""
-    symbols: I32 = np.minimum(records.sizes, cap).astype(np.int32)
+    """Return records that hold one symbol each, which tells the number of keys of the given ones, at most `cap`."""
+    symbols: I32 = (np.searchsorted(length_symbols(cap), records.sizes, side="right") - 1).astype(np.int32)
     return Records(users=records.users, offsets=np.arange(records.n + 1, dtype=np.int64), keys=symbols)
 
 
@@ -63,26 +76,28 @@ class Lengths:
     """What is believed of the number of keys that users hold.
 
     Attributes:
-        share: share of the users with 0, 1, …, cap (or more) keys, float64 (cap + 1,), adding up to 1.
+        sizes: number of keys that each symbol stands for, float64 (s,), rising; the last one is the cap.
+        share: share of the users with each symbol, float64 (s,), adding up to 1.
         raw: the unbiased estimates behind it, which may be negative.
         answers: number of users who answered.
         error: standard error of the raw share of a length that nobody has.
     """
 
+    sizes: F64
     share: F64
     raw: F64
     answers: int
     error: float
 
     @property
-    def cap(self) -> int:
-        """Largest length that is told apart from more."""
-        return len(self.share) - 1
+    def paddings(self) -> list[int]:
+        """Padding lengths to choose from: one for each symbol but 0."""
+        return [int(size) for size in self.sizes[1:]]
 
     @property
     def mean(self) -> float:
         """Mean number of keys, everything from the cap on counted as the cap."""
-        return float(self.share @ np.arange(len(self.share)))
+        return float(self.share @ self.sizes)
 
     @property
     def doubt(self) -> float:
@@ -105,29 +120,32 @@ class Lengths:
         A holder of some key has s keys with a probability that grows with s (the size-biased distribution), if how
         many keys people hold says nothing of which ones.
         """
-        sizes = np.arange(len(self.share), dtype=np.float64)
-        return float(self.share @ np.minimum(sizes, padding)) / self.mean
+        return float(self.share @ np.minimum(self.sizes, padding)) / self.mean
 
     def percentile(self, percent: float) -> int:
         """Return the smallest length, at least 1, that so many per cent of the users do not exceed."""
         reached = np.flatnonzero(np.cumsum(self.share) >= percent / 100.0 - 1e-12)
-        return max(1, int(reached[0]) if len(reached) else self.cap)
+        return max(1, int(self.sizes[int(reached[0]) if len(reached) else -1]))
 
 
-def lengths_of(oracle: FrequencyOracle, counts: Counts) -> Lengths:
+def lengths_of(oracle: FrequencyOracle, counts: Counts, cap: int) -> Lengths:
     """Estimate the distribution of lengths from the counts of the answers.
 
     Args:
         oracle: what `length_oracle` returned.
         counts: its counts.
+        cap: largest number of keys that is told apart from more.
     """
+    starts = length_symbols(cap)
+    sizes = np.append((starts[:-1] + starts[1:] - 1) / 2.0, float(cap))
     symbols = oracle.keys
     if counts.n == 0:
-        return Lengths(share=np.full(symbols, 1.0 / symbols), raw=np.full(symbols, np.nan), answers=0, error=np.inf)
+        even, unknown = np.full(symbols, 1.0 / symbols), np.full(symbols, np.nan)
+        return Lengths(sizes=sizes, share=even, raw=unknown, answers=0, error=np.inf)
     found = oracle.estimate(counts, "empirical")
     least = oracle.predict(frequency=0.0, users=counts.n).frequency_se
     share = _denoised(found.frequency_raw, np.maximum(found.frequency_se, least))
-    return Lengths(share=share, raw=found.frequency_raw, answers=counts.n, error=least)
+    return Lengths(sizes=sizes, share=share, raw=found.frequency_raw, answers=counts.n, error=least)
 
 
 def _denoised(raw: F64, error: F64) -> F64:

@@ -10,7 +10,7 @@ from ldp_beam.mechanisms.audit.law import loss
 from ldp_beam.mechanisms.audit.laws import law_of
 from ldp_beam.mechanisms.audit.two_questions import audit_two_questions
 from ldp_beam.mechanisms.padding.choice import choose, power_law, predicted_errors, squared_error
-from ldp_beam.mechanisms.padding.lengths import Lengths, length_oracle, lengths_of, of_sizes
+from ldp_beam.mechanisms.padding.lengths import Lengths, length_oracle, length_symbols, lengths_of, of_sizes
 from ldp_beam.mechanisms.probability import log_up
 
 SECRET = Secret.from_seed(5)
@@ -140,16 +140,41 @@ def test_isolated_noise_vanishes_and_a_broad_distribution_stays():
     oracle = length_oracle(auto().epsilon, 64)
     seven = np.zeros(65)
     seven[[0, 7]] = 0.4, 0.6
-    found = lengths_of(oracle, answers(oracle, seven, 60_000))
+    found = lengths_of(oracle, answers(oracle, seven, 60_000), 64)
     assert found.enough
     np.testing.assert_allclose(found.share[[0, 7]], [0.4, 0.6], atol=0.05)
     assert found.mean == pytest.approx(4.2, abs=0.5)
     broad = np.full(65, 1 / 64)
     broad[0] = 0
-    spread = lengths_of(oracle, answers(oracle, broad, 60_000))
+    spread = lengths_of(oracle, answers(oracle, broad, 60_000), 64)
     assert spread.mean == pytest.approx(32.5, abs=4)
     assert found.kept(7) == pytest.approx(1, abs=0.05)
     assert found.kept(1) == pytest.approx(0.6 / 4.2, abs=0.03)
+
+
+def test_a_large_cap_takes_lengths_of_about_one_size_together():
+    starts = length_symbols(1_000)
+    np.testing.assert_array_equal(starts[:65], np.arange(65))
+    assert starts[-1] == 1_000
+    assert len(starts) < 100
+    assert (np.diff(starts)[64:] <= starts[64:-1] * 0.1 + 1).all()
+    np.testing.assert_array_equal(length_symbols(5), np.arange(6))
+    records = Records(
+        users=SECRET.users().integers(np.arange(4)),
+        offsets=np.cumsum([0, 0, 66, 999, 1_500]),
+        keys=np.concatenate([np.arange(size) for size in (0, 66, 999, 1_500)]).astype(np.int32),
+    )
+    symbols = of_sizes(records, 1_000).keys
+    assert starts[symbols].tolist() == [0, 64, starts[-2], 1_000]
+    assert (auto(cap=1_000).paddings[:63], max(auto(cap=1_000).paddings)) == (list(range(1, 64)), 1_000)
+
+
+def test_a_cap_that_many_reach_is_named():
+    shares = np.zeros(65)
+    shares[[3, 64]] = 0.5, 0.5
+    for rule in ("error", "percentile"):
+        choice = choose(auto().main, known(shares), keys=20, users=10**6, rule=rule, fallback=1)
+        assert "50% hold 64 or more; a larger cap" in choice.reason
 
 
 def test_too_few_answers_say_so_and_give_the_fallback():
@@ -168,8 +193,8 @@ def test_too_few_answers_say_so_and_give_the_fallback():
 
 
 def known(shares, answered=10**6):
-    share = np.asarray(shares, dtype=float)
-    return Lengths(share=share / share.sum(), raw=share, answers=answered, error=1e-4)
+    share, sizes = np.asarray(shares, dtype=float), np.arange(len(shares), dtype=float)
+    return Lengths(sizes=sizes, share=share / share.sum(), raw=share, answers=answered, error=1e-4)
 
 
 def test_power_laws_add_up_and_stay_below_one():
@@ -219,7 +244,7 @@ def test_the_predicted_error_is_that_of_the_closed_form_without_truncation():
     frequency = power_law(50, 3.0)
     found = predicted_errors(asked.main, known(shares), frequency, 10**5, clipped=False)
     wanted = sum(asked.main(4).predict(frequency=f, mean=0, users=10**5).frequency_se ** 2 for f in frequency)
-    assert found[3] == pytest.approx(wanted, rel=1e-6)
+    assert found[4] == pytest.approx(wanted, rel=1e-6)
 
 
 def test_earlier_frequencies_replace_the_power_law():

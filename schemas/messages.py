@@ -45,6 +45,7 @@ __all__ = [
     "decode_message",
     "packed_headers",
     "packed_message",
+    "read_arrow",
 ]
 
 #: Bytes of the largest message that is opened.
@@ -278,13 +279,31 @@ def _stream(value: bytes) -> _Stream:
         raise RefusedMessage(UNREADABLE, f"it is neither an Arrow stream nor has our headers: {error}") from error
 
 
+def read_arrow(value: bytes | None) -> pa.RecordBatch:
+    """Return the batch of a message in the Arrow form, whatever its columns; for records, which have many shapes.
+
+    Raises:
+        RefusedMessage: There is none, or it is damaged.
+    """
+    if not value:
+        raise RefusedMessage(NO_REPORTS, "the message is empty")
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise RefusedMessage(TOO_LARGE, f"it has {len(value):,} bytes; {MAX_MESSAGE_BYTES:,} are read at most")
+    stream = _stream(value)
+    return _batch(stream, stream.schema.names)
+
+
 def _read(stream: _Stream, expected: pa.Schema) -> pa.RecordBatch:
     found = stream.columns
     wanted = {field.name: field.type for field in expected}
     if found != wanted or len(stream.schema) != len(expected):
         raise RefusedMessage(WRONG_COLUMNS, f"it holds {_show(found)}; reports of this collection hold {_show(wanted)}")
+    return _batch(stream, expected.names)
+
+
+def _batch(stream: _Stream, names: list[str]) -> pa.RecordBatch:
     try:
-        batch = pa.ipc.read_record_batch(stream.batch, stream.schema).select(expected.names)
+        batch = pa.ipc.read_record_batch(stream.batch, stream.schema).select(names)
         batch.validate(full=True)
     except Exception as error:  # as above
         raise RefusedMessage(UNREADABLE, f"its batch is damaged: {error}") from error

@@ -27,7 +27,16 @@ THIRD_PARTY = {"errors": set(), "mechanisms": {"numpy", "cryptography"}}
 
 #: The server's half, by the first word of a module's name.
 SERVER = {
-    "transforms": ("count", "estimate", "publish", "report_files", "report_messages", "kafka_source", "event_clock"),
+    "transforms": (
+        "count",
+        "estimate",
+        "publish",
+        "report_files",
+        "report_messages",
+        "kafka_source",
+        "event_clock",
+        "watch_folder",
+    ),
     "schemas": ("reports", "counts", "estimates", "manifest", "messages", "event_time"),
     "pipelines": ("aggregate",),
 }
@@ -42,6 +51,8 @@ CLIENT_ONLY = {
             "generated",
             "record_batches",
             "record_files",
+            "record_messages",
+            "generate_stream",
             "raw_columns",
             "pair_rows",
             "prepare",

@@ -19,6 +19,8 @@ __all__ = ["EventClock", "EventClockProvider", "Pace"]
 
 _MICROS: Final = 1_000_000
 
+ClockState = tuple[int | None, float, float]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
@@ -57,19 +59,20 @@ class Pace:
 class EventClock(WatermarkEstimator):
     """The watermark of one partition or folder; goes forward only, and survives checkpoints.
 
-    Its state is (watermark in microseconds or None, time of the last arrival on the wall in seconds).
+    Its state is (watermark in microseconds or None, time of the last arrival, time of its beginning); both times are on
+    the wall, in seconds.
     """
 
-    def __init__(self, state: tuple[int | None, float]) -> None:
-        self._micros, self._quiet_since = state
+    def __init__(self, state: ClockState) -> None:
+        self._micros, self._quiet_since, self._began = state
 
     def current_watermark(self) -> Timestamp | None:
         """Return the watermark; None, which holds everything back, before there is any."""
         return None if self._micros is None else Timestamp(micros=self._micros)
 
-    def get_estimator_state(self) -> tuple[int | None, float]:
+    def get_estimator_state(self) -> ClockState:
         """Return what the next bundle starts from."""
-        return self._micros, self._quiet_since
+        return self._micros, self._quiet_since, self._began
 
     def observe_timestamp(self, timestamp: Timestamp) -> None:
         """Leave the watermark alone: it moves once all of a turn's elements are out."""
@@ -90,6 +93,10 @@ class EventClock(WatermarkEstimator):
         """Return for how long nothing has arrived."""
         return time.time() - self._quiet_since
 
+    def age_seconds(self) -> float:
+        """Return how long ago the source first ran."""
+        return time.time() - self._began
+
     def _advance(self, seconds: float) -> None:
         micros = int(seconds * _MICROS)
         if self._micros is None or micros > self._micros:
@@ -99,11 +106,12 @@ class EventClock(WatermarkEstimator):
 class EventClockProvider(WatermarkEstimatorProvider):
     """Makes clocks for a splittable DoFn."""
 
-    def initial_estimator_state(self, element: Any, restriction: Any) -> tuple[int | None, float]:
+    def initial_estimator_state(self, element: Any, restriction: Any) -> ClockState:
         """Return the state of a source that has read nothing."""
-        return None, time.time()
+        now = time.time()
+        return None, now, now
 
-    def create_watermark_estimator(self, estimator_state: tuple[int | None, float]) -> EventClock:
+    def create_watermark_estimator(self, estimator_state: ClockState) -> EventClock:
         """Return the clock of a bundle."""
         return EventClock(estimator_state)
 

@@ -258,6 +258,11 @@ class ReadReports(beam.PTransform):
         return slices | "Read" >> beam.ParDo(_Read(self._collection)).with_output_types(pa.RecordBatch)
 
 
+def read_batches(collection: Collection, part: ReportSlice) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield the whole reports of a slice by batches, and how many of a batch are malformed beside them."""
+    yield from _Read(collection).batches(part)
+
+
 def read_reports(collection: Collection, part: ReportSlice) -> Iterator[pa.RecordBatch]:
     """Yield the reports of a slice that can be read, in the driver; `AcceptReports` says in a job what cannot."""
     reader = _Read(collection)

@@ -31,7 +31,7 @@ from ..transforms.summary import Summary, WriteSummary, read_summary
 from .aggregate_counts import CountsInputs, kind_of_file, read_counts
 from .aggregate_rounds import aggregate_round, estimate_stored, open_round
 from .output import OutputFolder
-from .results import finish_files, manifest_of, reports_counted, require_every_key, require_few_rejects
+from .results import finish_files, manifest_of, reports_counted, require_every_key, require_few_rejects, told_metrics
 from .running import Clock, Engine, engine_pipeline
 
 __all__ = ["aggregate"]
@@ -126,7 +126,8 @@ def aggregate(
     shares = _joint(collection, inputs) if joint_em else None
     with OutputFolder(output, overwrite=overwrite) as result:
         staging = result.staging
-        with engine_pipeline(engine, writes_to=staging) as p:
+        told: dict[str, int | str] = {}
+        with engine_pipeline(engine, writes_to=staging, metrics=told) as p:
             suspects = staging / _SUSPECTS if detect_poisoning else None
             blocks, summaries = _counts(p, collection, inputs, suspects)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
@@ -164,6 +165,7 @@ def aggregate(
             files=files,
             spends=False,
             warnings=[*_warnings(inputs, refused, joint_em), *_suspicions(collection, findings)],
+            metrics=told_metrics(told, summary) if isinstance(inputs, ReportInputs) else None,
         )
         manifest.write(result.staging)
         result.publish()

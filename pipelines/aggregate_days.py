@@ -18,16 +18,19 @@ from ..mechanisms import Counts
 from ..schemas.counts import MAIN_GROUP, counts_from_table
 from ..schemas.counts_store import StoredDay, parse_day
 from ..schemas.reports import FileHeader
-from ..schemas.tally import REPORTS_COUNTED, REPORTS_DUPLICATE, REPORTS_MALFORMED, REPORTS_UNREADABLE
+from ..schemas.tally import REPORTS_COUNTED, REPORTS_DUPLICATE, REPORTS_MALFORMED, REPORTS_UNREADABLE, Tally
 from ..transforms.collection import Collection
 from ..transforms.count_days import CountDays, counts_of_day, summaries_of_days
 from ..transforms.report_files import ReportSlice, inspect_report_file
 from ..transforms.report_files_checks import COPY_ROWS, digest_of
 from ..transforms.rows_read import WATCHED_ROWS
+from ..transforms.run_metrics import run_figures
 from ..transforms.summary import read_summary
 from .aggregate_counts import counts_header, kind_of_file, read_counts
 from .aggregate_store import CountsStoreDay
+from .results import told_metrics
 from .running import Engine, engine_pipeline
+from .stream_metrics import UNAVAILABLE
 
 __all__ = ["CountedDay", "DayInputs", "InputFile", "count_days", "inspect_days", "missing_files"]
 
@@ -200,7 +203,9 @@ def _require_new(day: date, file: InputFile, seen: dict[tuple[date, str], str]) 
 # -- counting -----------------------------------------------------------------------------------------------
 
 
-def count_days(days: Sequence[DayInputs], collection: Collection, engine: Engine, folder: Path) -> list[CountedDay]:
+def count_days(
+    days: Sequence[DayInputs], collection: Collection, engine: Engine, folder: Path, metrics: dict[str, int | str]
+) -> list[CountedDay]:
     """Count days, all of them in one job.
 
     Args:
@@ -208,18 +213,23 @@ def count_days(days: Sequence[DayInputs], collection: Collection, engine: Engine
         collection: under which they were made.
         engine: where to run.
         folder: for what passes between the job and here; it exists, and is deleted.
+        metrics: is filled with what the engine's counters say, where an engine runs.
 
     Raises:
         RunError: The run failed, or lost a report.
     """
     if days[0].files[0].header.kind == "counts":
+        metrics.update(dict.fromkeys(run_figures({}, client=False, server=True), UNAVAILABLE))
         return [_added(day, collection) for day in days]
     slices = [(day.day, part) for day in days for file in day.files for part in file.slices]
     rows = [day.rows for day in days]
     WATCHED_ROWS.begin(None if None in rows else sum(number for number in rows if number is not None))
-    with engine_pipeline(engine, writes_to=folder) as p:
+    found: dict[str, int | str] = {}
+    with engine_pipeline(engine, writes_to=folder, metrics=found) as p:
         _ = p | "Files" >> beam.Create(slices, reshuffle=False) | CountDays(collection, str(folder))
     summaries = read_summary(str(folder / summaries_of_days()))
+    tally = sum((Tally(one["tally"]) for one in summaries.values()), Tally())
+    metrics.update(told_metrics(found, {"tally": tally}))
     counted = [_counted(day, collection, folder, summaries.get(day.day.isoformat())) for day in days]
     shutil.rmtree(folder)
     return counted

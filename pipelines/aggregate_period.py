@@ -21,6 +21,7 @@ from ..transforms.collection import Collection
 from ..transforms.estimate import estimate_counts
 from ..transforms.paths import expand
 from ..transforms.publish import write_counts
+from ..transforms.run_metrics import run_figures
 from ..transforms.table_files import TableWriter
 from .aggregate_days import CountedDay, DayInputs, count_days, inspect_days, missing_files
 from .aggregate_store import CountsStore, CountsStoreDay
@@ -86,6 +87,7 @@ class _Done:
     left_alone: list[date] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     late: int | None = 0
+    metrics: dict[str, int | str] = field(default_factory=dict)
 
 
 @dataclass
@@ -154,6 +156,7 @@ def aggregate_store(
             spends=False,
             warnings=_warnings(store, done, gaps),
             counts_store=_what_was_done(done, days, gaps, run),
+            metrics=_metrics(done),
         )
         manifest.write(result.staging)
         result.publish()
@@ -194,7 +197,7 @@ def _bring_up_to_date(
         _require_few_rejects([], done, run.limits)
         return
     folder.mkdir()
-    counted = count_days(todo, collection, engine, folder)
+    counted = count_days(todo, collection, engine, folder, done.metrics)
     done.refused += [reason for one in counted for reason in one.refused]
     _require_few_rejects(counted, done, run.limits)
     for one, inputs in zip(counted, todo, strict=True):
@@ -374,8 +377,13 @@ def _what_was_done(done: _Done, days: Sequence[date], gaps: Sequence[date], run:
         "replaced": texts(done.replaced),
         "unchanged": texts(done.unchanged),
         "outside": texts(done.left_alone),
-        "late": "unavailable" if done.late is None else done.late,
     }
+
+
+def _metrics(done: _Done) -> dict[str, int | str]:
+    """Return the engine's counters, and the late reports; nothing was read where no engine ran."""
+    read = done.metrics or run_figures({}, client=False, server=True)
+    return {**read, "late": "unavailable" if done.late is None else done.late}
 
 
 def _warnings(store: CountsStore, done: _Done, gaps: Sequence[date]) -> list[str]:

@@ -204,9 +204,10 @@ class CountsStore:
     def _check(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"--counts-store {self.folder} is not a folder.")
+        # Listed before the identity is read: another run may begin the store at this moment, identity first.
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
         identity = self._identity()
         if identity is None:
-            names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
             foreign = [name for name in names if not name.startswith(".")]
             if foreign:
                 raise InputError(

@@ -133,7 +133,8 @@ def collect_once(
         spill = stack.enter_context(spill_folder(run.engine))
         staging = result.staging
         charge = stack.enter_context(charging(run)) if before is None else before.charge
-        with engine_pipeline(run.engine, writes_to=result.staging) as p:
+        told: dict[str, int | str] = {}
+        with engine_pipeline(run.engine, writes_to=result.staging, metrics=told) as p:
             records, read = read_records(
                 p, run.records_of, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )  # record batches of canonical records; summaries
@@ -167,7 +168,7 @@ def collect_once(
         spent = charge.settle(summary, counted_now)
         files = finish_files(summary, result, reports_to, rejects_to)
         require_every_key(files, len(collection.definition.keys))
-        manifest = describe("collect", run, summary, clock, files, epsilon=spent)
+        manifest = describe("collect", run, summary, clock, files, epsilon=spent, metrics=told)
         if before is not None:
             manifest = before.told_in(manifest)
         publish(manifest, result, reports_to, rejects_to)
@@ -226,7 +227,8 @@ def perturb_once(
         distinct_folders(result, rejects_to)
         spill = stack.enter_context(spill_folder(run.engine))
         charge = stack.enter_context(charging(run, paid_with=paid_with))
-        with engine_pipeline(run.engine, writes_to=result.staging) as p:
+        told: dict[str, int | str] = {}
+        with engine_pipeline(run.engine, writes_to=result.staging, metrics=told) as p:
             records, read = read_records(
                 p, run.records_of, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )
@@ -242,9 +244,8 @@ def perturb_once(
         # of two questions each user answers one, so that a part of the users sent these
         check_records(summary, run.source, inputs, reports=sent if run.group is None else None)
         spent = charge.settle(summary, sent)
-        manifest = describe(
-            "perturb", run, summary, clock, finish_files(summary, result, result, rejects_to), epsilon=spent
-        )
+        files = finish_files(summary, result, result, rejects_to)
+        manifest = describe("perturb", run, summary, clock, files, epsilon=spent, metrics=told)
         publish(manifest, result, rejects_to)
     return manifest
 

@@ -19,8 +19,10 @@ from ..schemas.tally import (
     USERS,
 )
 from ..transforms.collection import Collection
+from ..transforms.run_metrics import run_figures
 from .output import OutputFolder
 from .running import Clock, Engine, versions
+from .stream_metrics import UNAVAILABLE
 
 if TYPE_CHECKING:
     from .collect import ClientRun
@@ -33,6 +35,7 @@ __all__ = [
     "reports_counted",
     "require_every_key",
     "require_few_rejects",
+    "told_metrics",
 ]
 
 _REPORT_TALLIES = (REPORTS_COUNTED, REPORTS_DUPLICATE, REPORTS_MALFORMED)
@@ -147,6 +150,7 @@ def manifest_of(
     warnings: Sequence[str] = (),
     epsilon: Mapping[str, Any] | None = None,
     counts_store: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, int | str] | None = None,
 ) -> Manifest:
     """Put a manifest together; `epsilon` adds to, or replaces, what is said of a report's privacy."""
     mechanism = collection.mechanism
@@ -172,6 +176,7 @@ def manifest_of(
         seconds=clock.seconds(),
         warnings=warnings,
         counts_store=counts_store,
+        metrics=metrics,
     )
 
 
@@ -183,6 +188,7 @@ def describe(
     files: Sequence[Mapping[str, Any]],
     *,
     epsilon: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, int | str] | None = None,
 ) -> Manifest:
     """Return the manifest of a run that read records."""
     tally = {name: count for name, count in summary["tally"].items() if name not in _REPORT_TALLIES}
@@ -203,4 +209,35 @@ def describe(
         spends=True,
         warnings=warnings,
         epsilon=epsilon,
+        metrics=None if metrics is None else _client_metrics(verb, run, summary, metrics),
     )
+
+
+def _client_metrics(
+    verb: str, run: ClientRun, summary: Mapping[str, Any], found: Mapping[str, int | str]
+) -> dict[str, int | str]:
+    told = told_metrics(found, summary, client=True, server=verb == "collect")
+    if run.group is not None:  # of two questions each user answers one, so that not all who were read sent a report
+        told["reports_sent"] = UNAVAILABLE
+    return told
+
+
+def told_metrics(
+    found: Mapping[str, int | str], summary: Mapping[str, Any], *, client: bool = False, server: bool = True
+) -> dict[str, int | str]:
+    """Return what the engine's counters say of a run, for its manifest; never a 0 that is none.
+
+    Args:
+        found: the counters as the engine gave them.
+        summary: what the run itself counted, in its data.
+        client: whether it read records.
+        server: whether it counted reports.
+    """
+    figures = run_figures(summary["tally"], client=client, server=server)
+    tells = any(isinstance(found.get(name), int) for name in figures)
+    told: dict[str, int | str] = {}
+    for name, exact in figures.items():
+        silent = 0 if tells and not exact else UNAVAILABLE  # counters start at 0, and some engines leave those out
+        value = found.get(name, UNAVAILABLE)
+        told[name] = silent if value == UNAVAILABLE or (value == 0 and exact) else value
+    return told

@@ -21,6 +21,7 @@ from .engine_target import Target, target_of
 from .failures import translated
 from .preflight import CheckWorkers, clear_answers, marker_in, worker_versions
 from .runtime import Runtime, engine_session, open_runtime
+from .stream_metrics import read_metrics
 
 __all__ = ["Clock", "Engine", "engine_pipeline", "engine_session", "versions"]
 
@@ -72,12 +73,15 @@ class Engine:
 
 
 @contextmanager
-def engine_pipeline(engine: Engine, *, writes_to: Path | None = None) -> Iterator[beam.Pipeline]:
+def engine_pipeline(
+    engine: Engine, *, writes_to: Path | None = None, metrics: dict[str, int | str] | None = None
+) -> Iterator[beam.Pipeline]:
     """Yield a pipeline that runs, and is waited for, when the block ends.
 
     Args:
         engine: where to run.
         writes_to: the folder that workers write into; checked where they may be on other machines.
+        metrics: is filled with what the engine's counters say at the end, see `read_metrics`.
 
     Raises:
         LdpBeamError: Our own error, found again in what the engine reports.
@@ -87,7 +91,9 @@ def engine_pipeline(engine: Engine, *, writes_to: Path | None = None) -> Iterato
         _check_workers(runtime, writes_to)
         pipeline = beam.Pipeline(runner=runtime.runner, options=runtime.options())
         yield pipeline
-        _run(pipeline)
+        result = _run(pipeline)
+        if metrics is not None:
+            metrics.update(read_metrics(result))
 
 
 def _check_workers(runtime: Runtime, folder: Path | None) -> None:
@@ -114,11 +120,12 @@ def _cancel(result: Any) -> None:
     asking.join(_CANCEL_SECONDS)
 
 
-def _run(pipeline: beam.Pipeline) -> None:
+def _run(pipeline: beam.Pipeline) -> Any:
     result = None
     try:
         result = pipeline.run()
         result.wait_until_finish()
+        return result
     except KeyboardInterrupt:
         if result is not None:
             _cancel(result)

@@ -145,7 +145,7 @@ def read_day(path: Path, sizes: Mapping[str, int]) -> DayFile:
         table = pq.ParquetFile(path, read_dictionary=["group", "statistic"]).read()
         metadata: dict[bytes | str, bytes | str] = dict(table.schema.metadata or {})
         header = FileHeader.read(metadata, str(path))
-        day = StoredDay.from_text(bytes(metadata[_DAY_FIELD.encode()]).decode())
+        day = StoredDay.from_text(table.schema.metadata[_DAY_FIELD.encode()].decode())
         cells = _cells(table, day.reports, sizes)
         _require_plausible(cells)
     except InputError:

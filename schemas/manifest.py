@@ -64,6 +64,7 @@ class Manifest:
         started: time of the start, ISO 8601, UTC.
         seconds: duration.
         counts_store: of a run on a counts store, the period, its gaps, and which days were counted; else None.
+        metrics: what the engine's own counters say, "unavailable" where it does not tell; None where none were asked.
     """
 
     verb: str
@@ -81,9 +82,11 @@ class Manifest:
     seconds: float
     warnings: Sequence[str] = field(default_factory=tuple)
     counts_store: Mapping[str, Any] | None = None
+    metrics: Mapping[str, int | str] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the manifest as one JSON object."""
+        parts = {"metrics": self.metrics, "counts_store": self.counts_store}
         return {
             "format": FORMAT_VERSION,
             "verb": self.verb,
@@ -100,7 +103,8 @@ class Manifest:
             "warnings": list(self.warnings),
             "started": self.started,
             "seconds": round(self.seconds, 3),
-        } | ({} if self.counts_store is None else {"counts_store": dict(self.counts_store)})
+            **{name: dict(part) for name, part in parts.items() if part is not None},
+        }
 
     def write(self, folder: Path) -> None:
         """Write the manifest into a folder."""

@@ -20,6 +20,7 @@ from .count_distinct import DistinctReports
 from .estimate import GatherCounts
 from .publish import write_counts
 from .report_files import AcceptReports, ReportSlice
+from .run_metrics import TellEngine
 from .summary import MergeSummaries, Summary
 
 __all__ = ["CountDays", "DaySlice", "counts_of_day", "summaries_of_days"]
@@ -103,6 +104,7 @@ class _WriteSummaries(beam.PTransform):
         return (
             summaries
             | beam.Flatten()
+            | "Tell" >> beam.ParDo(TellEngine()).with_output_types(Summary)
             | "ByDay" >> beam.ParDo(_ByDay()).with_output_types(beam.typehints.KV[str, Summary])
             | "Together" >> beam.WindowInto(GlobalWindows())
             | "Merge" >> beam.CombinePerKey(MergeSummaries())

@@ -19,6 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from ..errors import RunError
 from ..schemas.tally import Tally
 from .distinct import DistinctUsers
+from .run_metrics import TellEngine
 
 __all__ = ["DIGEST_MODULUS", "MergeSummaries", "Summary", "WriteSummary", "WrittenFile", "read_summary"]
 
@@ -104,6 +105,7 @@ class WriteSummary(beam.PTransform):
         return (
             summaries
             | beam.Flatten()
+            | "Tell" >> beam.ParDo(TellEngine()).with_output_types(Summary)
             | "Merge" >> beam.CombineGlobally(MergeSummaries())
             | "Write" >> beam.Map(_write, self.path).with_output_types(str)
         )

@@ -243,6 +243,18 @@ def test_a_kill_at_any_step_leaves_a_store_that_can_be_read_and_finished(define,
         assert not list(folder.glob(".*.partial"))  # what the killed run left is swept away
 
 
+def test_a_store_that_another_run_begins_while_it_is_looked_at_is_a_store(store, collection, monkeypatch):
+    read = CountsStore._identity
+
+    def begun_meanwhile(self):
+        monkeypatch.setattr(CountsStore, "_identity", read)
+        CountsStore(store.folder, collection).put(day_of(5), private=True, replaces=None)
+        return
+
+    monkeypatch.setattr(CountsStore, "_identity", begun_meanwhile)
+    assert CountsStore(store.folder, collection).days() == [DAY]
+
+
 # -- two at once ------------------------------------------------------------------------------------------------------
 
 HOLDER = """

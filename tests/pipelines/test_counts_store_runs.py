@@ -92,9 +92,9 @@ def test_three_nights_a_late_file_a_re_run_and_a_gap(world, run_json):
         "replaced": [],
         "unchanged": [],
         "outside": [],
-        "late": 0,
     }
     assert told["reports"] == {"counted": 300, "malformed": 0, "unreadable": 0, "refused_files": 0}
+    assert told["metrics"] == {"reports_read": 300, "reports_malformed": 0, "reports_counted": 300, "late": 0}
 
     third = world.reports(NIGHTS[2], n=200)  # nothing came on the second night
     told = world.aggregate("--input", world.folder / "reports" / "*" / "*.parquet")
@@ -117,7 +117,7 @@ def test_three_nights_a_late_file_a_re_run_and_a_gap(world, run_json):
     told = world.aggregate("--input", world.folder / "reports" / "*" / "*.parquet")
     assert told["counts_store"]["replaced"] == [NIGHTS[0]]
     assert told["counts_store"]["unchanged"] == [NIGHTS[2]]
-    assert told["counts_store"]["late"] == 50
+    assert told["metrics"]["late"] == 50
     assert world.counts() == plain(world, run_json, first, third, late)[0]
     changed = {name for name, data in content(world.store).items() if before[name] != data}
     assert changed == {f"date={NIGHTS[0]}/counts.parquet"}
@@ -158,7 +158,8 @@ def test_counts_files_are_an_input_too(world, run_json):
         *("--period", NIGHTS[0]),
     )
     world.store = world.folder / "second-store"
-    world.aggregate("--input", world.folder / "night" / "counts.parquet")
+    told = world.aggregate("--input", world.folder / "night" / "counts.parquet")
+    assert told["metrics"]["reports_counted"] == "unavailable"  # no engine counted them
     assert world.counts() == by_reports
 
 
@@ -249,7 +250,7 @@ def test_part_of_a_days_files_does_not_take_the_others_place(world, run):
     assert "--recount" in err
     told = world.aggregate("--input", third, "--recount")
     assert told["counts_store"]["replaced"] == [NIGHTS[0]]
-    assert told["counts_store"]["late"] == "unavailable"
+    assert told["metrics"]["late"] == "unavailable"
     assert told["reports"]["counted"] == 10
 
 

@@ -123,6 +123,7 @@ class Figure:
         panels: how the rows are drawn.
         claims: what the paper says, held against the rows.
         table: the rows that the page shows as numbers; none where it is left out.
+        needs_data: whether it reads files of the data folder.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Figure:
     panels: Callable[[Sequence[Row]], Sequence[Panel]]
     claims: Callable[[Sequence[Row]], Sequence[Claim]] = field(default=lambda rows: ())
     table: Callable[[Sequence[Row]], Sequence[Row]] = field(default=lambda rows: ())
+    needs_data: bool = False
 
     @property
     def family(self) -> str:
@@ -142,7 +144,7 @@ class Figure:
     @property
     def command(self) -> str:
         """The command that makes this figure."""
-        return f"python -m benchmarks.accuracy {self.name}"
+        return f"python -m benchmarks.accuracy {self.name}" + (" --data FOLDER" if self.needs_data else "")
 
 
 def random_of(name: str, repeat: int) -> np.random.Generator:

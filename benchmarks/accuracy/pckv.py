@@ -67,6 +67,19 @@ def error_panels(
     return panels
 
 
+def error_table(rows: Sequence[Row]) -> list[Row]:
+    """Errors of frequencies and of means, one row a method."""
+    shown = [epsilon for epsilon in (1, 2, 4, 6) if of(rows, epsilon=epsilon)]
+    table = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        cells: Row = {"frequencies / means": method}
+        for epsilon in shown:
+            (row,) = of(rows, method=method, epsilon=epsilon)
+            cells[f"epsilon {epsilon}"] = f"{row['mse_frequency']:.2e} / {row['mse_mean']:.2e}"
+        table.append(cells)
+    return table
+
+
 def ratings_rows(scale: Scale) -> Iterator[Row]:
     people = ratings(scale).everybody()
     some = top_keys(people.frequency, TOP)
@@ -201,6 +214,7 @@ FIGURES: tuple[Figure, ...] = (
         rows=synthetic_rows(uu, 200),
         panels=error_panels,
         claims=uu_claims,
+        table=error_table,
     ),
     Figure(
         name="pckv-gg",
@@ -210,6 +224,7 @@ FIGURES: tuple[Figure, ...] = (
         rows=synthetic_rows(gg, REPEATS),
         panels=error_panels,
         claims=gg_claims,
+        table=error_table,
     ),
     Figure(
         name="pckv-ratings",
@@ -217,9 +232,11 @@ FIGURES: tuple[Figure, ...] = (
         source=SOURCE,
         data="23,486 e-commerce ratings by as many people, 1,206 clothes (ecommerce_clothing_kv.csv.gz), padding 1, "
         "30 repeats.",
+        needs_data=True,
         rows=ratings_rows,
         panels=top_panels,
         claims=ratings_claims,
+        table=error_table,
     ),
     Figure(
         name="pckv-movielens",
@@ -256,6 +273,7 @@ FIGURES: tuple[Figure, ...] = (
         source=SOURCE,
         data="1,000,000 users with one of 1,000 keys, the k-th in proportion to 1/k; and, where present, the 23,486 "
         "ratings of clothes (ecommerce_clothing_kv.csv.gz); padding 1, 50 repeats.",
+        needs_data=True,
         rows=top_rows,
         panels=precision_panels,
         claims=top_claims,

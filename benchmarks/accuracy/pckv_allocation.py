@@ -55,7 +55,7 @@ def _claims(label: str, rows: Sequence[Row]) -> list[Claim]:
             agrees=max(g_ratio) < 1 and min(g_ratio) < 0.5,
         ),
         Claim(
-            paper=f"{label}: its h is a little larger than that of the non-optimised one, which outweighs no gain.",
+            paper=f"{label}: its h is a little larger than that of the non-optimised one; g gains more.",
             found=f"Its h is {min(h_ratio):.2f} to {max(h_ratio):.2f} times as large; g + h (a mean of 1 or -1) is at "
             f"most {total:.2f} times that of the non-optimised one.",
             agrees=max(h_ratio) > 1 and total < 1,

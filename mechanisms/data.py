@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -70,16 +71,27 @@ class Records:
         """Pairs held by each user, int64 (n,)."""
         return np.diff(self.offsets)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "one_each"}
+
+    @cached_property
+    def one_each(self) -> bool:
+        """Whether every user holds exactly one pair, the case that needs least work."""
+        return len(self.keys) == self.n and bool((self.sizes == 1).all())
+
     def slice(self, start: int, stop: int) -> Records:
         """Return the users start to stop, without copying their pairs."""
         first, last = int(self.offsets[start]), int(self.offsets[stop])
-        return Records(
+        part = Records(
             users=self.users[start:stop],
             offsets=self.offsets[start : stop + 1] - first,
             keys=self.keys[first:last],
             values=None if self.values is None else self.values[first:last],
             tags=None if self.tags is None else self.tags[first:last],
         )
+        if self.__dict__.get("one_each"):
+            part.__dict__["one_each"] = True  # what holds for all is not looked at again
+        return part
 
     def chunks(self, users: int) -> Iterator[Records]:
         """Yield the batch in slices of at most `users` users."""

@@ -330,11 +330,10 @@ class Stream:
         if records.tags is not None:  # beside the key index, which takes 32 bits; no tag leaves the word as it is
             pairs[:, 0] |= records.tags.view(np.uint16).astype(_WORD) << np.uint64(32)
         BlockSource(self._record_key).fill(pairs, pairs)
-        sizes = records.sizes
-        if len(sizes) == len(pairs) and bool((sizes == 1).all()):
+        if records.one_each:
             pairs ^= users
             return pairs
-        seeds = users.copy()
+        sizes, seeds = records.sizes, users.copy()
         held = np.flatnonzero(sizes)  # reduceat would give an empty user the next user's first pair
         starts = records.offsets[held]
         for lane in (0, 1):

@@ -12,6 +12,7 @@ threshold; each of those draws its own 64 bits for the rest. The comparison is e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -20,21 +21,20 @@ from .data import I64, U8, Bool
 from .randomness import U64, BlockSource
 from .workspace import scratch
 
-__all__ = ["PLANES", "cell_noise", "column_sums", "row_words", "set_cells", "wide_rows"]
+__all__ = ["PLANES", "cell_noise", "column_sums", "row_words", "set_cells", "set_noise", "wide_rows"]
 
 #: Planes compared for all cells. Part of the scheme: another number gives other reports.
 PLANES: Final = 12
 
 _WORD: Final = np.dtype("<u8")
-_ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _ONE: Final = np.uint64(1)
 #: Block numbers: the own blocks of a user lie below, one range of 2^32 for each plane, ties have the top bit.
 _PLANE: Final = 32
 _TIE: Final = np.uint64(1 << 63)
-#: Bytes of rows that are worked on together when counting.
+#: Bytes of a plane that are worked on together when counting.
 _COUNT_BYTES: Final = 1 << 20
-#: So few rows are unpacked rather than added.
-_FEW_ROWS: Final = 48
+#: So few rows are unpacked rather than added; sums of so many bits fit a byte.
+_FEW_ROWS: Final = 255
 
 
 def row_words(cells: int) -> int:
@@ -44,15 +44,16 @@ def row_words(cells: int) -> int:
 
 def _inputs(seeds: U64, words: int) -> U64:
     """Inputs of plane 0's blocks: seed XOR number of the block within the row, uint64 (n, words)."""
-    n = len(seeds)
-    inputs = scratch("noise_inputs", (n, words))
+    if words == 2:
+        return seeds
+    inputs = scratch("noise_inputs", (len(seeds), words))
     for word in range(words):
         np.bitwise_xor(seeds[:, word % 2], np.uint64(word // 2), out=inputs[:, word])
     return inputs
 
 
 def cell_noise(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int = PLANES) -> tuple[U64, U64]:
-    """Draw the noise of every cell of every user.
+    """Draw the noise of every cell of every user, and a fair sign for each.
 
     Args:
         seeds: uint64 (n, 2).
@@ -62,30 +63,55 @@ def cell_noise(seeds: U64, threshold: int, cells: int, source: BlockSource, plan
         planes: bits to compare for all cells.
 
     Returns:
-        Cells that are set and a fair sign for every cell, uint64 (n, row_words(cells)) each, in work arrays
-        of this thread. Cells from `cells` on hold noise.
+        Cells that are set and signs, uint64 (n, row_words(cells)) each, in work arrays of this thread. Cells from
+        `cells` on hold noise.
     """
-    n, words = len(seeds), row_words(cells)
-    inputs = _inputs(seeds, words)
-    plane, tie = scratch("noise_plane", (n, words)), scratch("noise_tie", (n, words))
-    less, even = scratch("noise_less", (n, words)), scratch("noise_even", (n, words))
-    less[:] = 0
-    even[:] = _ALL
-    for j in range(planes):
-        # number of plane j: j + 1; from one to the next the inputs change by a constant
-        np.bitwise_xor(inputs, np.uint64(((j + 1) ^ j) << _PLANE), out=inputs)
-        source.fill(inputs, plane)
-        # the plane holds the complement of bit j, which is as uniform
-        np.bitwise_and(even, plane, out=tie)
-        if threshold >> (63 - j) & 1:
-            np.bitwise_or(less, tie, out=less)
-            np.bitwise_xor(even, tie, out=even)
-        else:
-            even, tie = tie, even
-    np.bitwise_xor(inputs, np.uint64(((planes + 1) ^ planes) << _PLANE), out=inputs)
-    source.fill(inputs, plane)
+    less, base = _below(seeds, threshold, cells, source, planes)
+    signs = scratch("noise_plane", less.shape)
+    _draw_plane(base, planes, source, signs)
+    return less, signs
+
+
+def set_noise(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int = PLANES) -> U64:
+    """Draw the same cells as `cell_noise`, without signs."""
+    return _below(seeds, threshold, cells, source, planes)[0]
+
+
+def _draw_plane(base: U64, plane: int, source: BlockSource, out: U64) -> None:
+    """Draw plane 0, 1, …, which has the number 1, 2, … in its inputs."""
+    np.bitwise_xor(base, np.uint64(plane + 1 << _PLANE), out=out)
+    source.fill(out, out)
+
+
+def _below(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int) -> tuple[U64, U64]:
+    """Return the cells whose numbers are below the threshold, and the inputs that all planes start from.
+
+    A plane holds the complement of its bits, which is as uniform. Before the first bit all cells are even with the
+    threshold, and until its first bit that is 1 none is below it, so that those planes need fewer operations.
+    """
+    shape = len(seeds), row_words(cells)
+    base = _inputs(seeds, shape[1])
+    plane, less, even = (scratch(f"noise_{name}", shape) for name in ("plane", "less", "even"))
+    _draw_plane(base, 0, source, even)
+    seen = bool(threshold >> 63)
+    if seen:
+        less[...] = even
+        np.bitwise_not(even, out=even)
+    for j in range(1, planes):
+        _draw_plane(base, j, source, plane)
+        if not threshold >> (63 - j) & 1:
+            np.bitwise_and(even, plane, out=even)
+            continue
+        found = plane if seen else less
+        np.bitwise_and(even, plane, out=found)
+        np.bitwise_xor(even, found, out=even)
+        if seen:
+            np.bitwise_or(less, found, out=less)
+        seen = True
+    if not seen:
+        less[...] = 0
     _settle_ties(seeds, threshold, cells, source, planes, even, less)
-    return less, plane
+    return less, base
 
 
 def _settle_ties(
@@ -93,35 +119,43 @@ def _settle_ties(
 ) -> None:
     """Draw 64 bits of its own for each cell whose first bits equal the threshold's, and compare the rest."""
     words = even.shape[1]
-    flat = even.reshape(-1)
-    where = np.flatnonzero(flat != 0)  # three times as fast as on the words themselves
-    bits = np.unpackbits(flat[where].view(np.uint8), bitorder="little")
-    found = np.flatnonzero(bits.view(np.bool_))
-    row, bit = found >> 6, found & 63
-    word = where[row]
-    user = word // words
-    cell = (word - user * words) * 64 + bit
-    inside = cell < cells
-    word, user, cell, bit = word[inside], user[inside], cell[inside], bit[inside]
-    if not len(word):
-        return
-    blocks = seeds[user] ^ (cell.astype(np.uint64) | _TIE)[:, None]
-    source.fill(blocks, blocks)
-    below = blocks[:, 0] >> np.uint64(planes) < np.uint64(threshold & ((1 << (64 - planes)) - 1))
-    np.bitwise_or.at(less.reshape(-1), word[below], _ONE << bit[below].astype(np.uint64))
+    flat, below = even.reshape(-1), less.reshape(-1)
+    place = np.flatnonzero(flat != 0)  # three times as fast as on the words themselves
+    left = flat[place]
+    rest = np.uint64(threshold & ((1 << (64 - planes)) - 1))
+    while len(place):  # the lowest tie of every word, then the next where there is one: hardly ever
+        bit = left & -left
+        user = place // words
+        cell = (place - user * words << 6) + np.bitwise_count(bit - _ONE)
+        blocks = np.take(seeds, user, axis=0)
+        blocks ^= (cell.view(np.uint64) | _TIE)[:, None]
+        source.fill(blocks, blocks)
+        found = (blocks[:, 0] >> np.uint64(planes) < rest) & (cell < cells)
+        below[place[found]] |= bit[found]
+        left ^= bit
+        more = np.flatnonzero(left)
+        place, left = place[more], left[more]
 
 
-def set_cells(rows: U64, users: I64, cells: I64, values: Bool) -> None:
-    """Set one cell in each of the rows `users` to `values`, in place."""
-    words = rows.shape[1]
-    flat = rows.reshape(-1)
-    place = users * words
+def set_cells(users: I64, cells: I64, *planes: tuple[U64, Bool]) -> None:
+    """Set one cell in each of the rows `users` of every plane to a value of that plane, in place.
+
+    Args:
+        users: rows, each at most once, int64 (m,).
+        cells: cell of each row, int64 (m,).
+        planes: rows, uint64 (n, words), with the values, bool (m,).
+    """
+    place = users * planes[0][0].shape[1]
     place += cells >> 6
-    shift = (cells & 63).view(np.uint64)
-    word = flat[place]
-    word &= ~(_ONE << shift)
-    word |= values.astype(np.uint64) << shift
-    flat[place] = word
+    bit = (cells & 63).view(np.uint64)
+    others = _ONE << bit
+    np.bitwise_not(others, out=others)
+    for rows, values in planes:
+        flat = rows.reshape(-1)
+        word = flat[place]
+        word &= others
+        word |= values.astype(np.uint64) << bit
+        flat[place] = word
 
 
 def wide_rows(plane: U8, cells: int) -> U64:
@@ -157,53 +191,65 @@ def _within(base: np.ndarray[tuple[int, ...], np.dtype[np.generic]], plane: U8, 
     return bool(first <= start and start + size <= first + base.nbytes and start % 8 == 0)
 
 
-def column_sums(rows: U64) -> I64:
-    """Count the rows that have each bit set.
+def column_sums(*planes: U64) -> I64:
+    """Count the rows that have each bit set, of several planes at once.
 
     Args:
-        rows: uint64 (n, words), not changed.
+        planes: uint64 (n, words) each, of one shape; not changed.
 
     Returns:
-        int64 (64 * words,).
+        int64 (64 * words,) for one plane, (planes, 64 * words) for several.
     """
-    n, words = rows.shape
-    total = np.zeros(64 * words, dtype=np.int64)
+    n, words = planes[0].shape
+    total = np.zeros((len(planes), 64 * words), dtype=np.int64)
     step = max(64, _COUNT_BYTES // (8 * words))
     for start in range(0, n, step):
-        _add_chunk(rows[start : start + step], total)
-    return total
+        _add_chunk([plane[start : start + step] for plane in planes], total)
+    return total if len(planes) > 1 else total[0]
 
 
-def _add_chunk(level: U64, total: I64) -> None:
+def _add_chunk(planes: Sequence[U64], total: I64) -> None:
     """Add three rows of one weight to one of that weight and one of twice the weight, until few are left."""
-    n, words = level.shape
-    # The carries of a weight are read while those of the next are written.
-    carries = scratch("sum_carries_even", (n, words)), scratch("sum_carries_odd", (n, words))
-    weight = 0
-    while len(level):
-        out = carries[weight % 2]
-        filled = turn = 0
-        while len(level) > _FEW_ROWS:
-            third = len(level) // 3
-            level = _full_add(level, third, out[filled : filled + third], f"sum_turn_{turn % 2}")
-            filled += third
-            turn += 1
-        bits = np.unpackbits(np.ascontiguousarray(level).view(np.uint8), axis=1, bitorder="little")
-        total += bits.sum(axis=0, dtype=np.int64) << weight
-        level = out[:filled]
-        weight += 1
+    n, words = planes[0].shape
+    shape = len(planes), n, words
+    # The carries of a weight are read while those of the next are written, and so are sums in turn.
+    carries = scratch("sum_carries_even", shape), scratch("sum_carries_odd", shape)
+    most = len(planes), n // 3 + 2, words
+    turns, half = (scratch("sum_even", most), scratch("sum_odd", most)), scratch("sum_half", most)
+    left: list[U64] = []
+    level: Sequence[U64] | U64 = planes
+    while rows := len(level[0]):
+        out, filled, turn = carries[len(left) % 2], 0, 0
+        while rows > _FEW_ROWS:
+            third = rows // 3
+            level = _full_add(level, third, turns[turn], out[:, filled : filled + third], half[:, :third])
+            rows, filled, turn = rows - 2 * third, filled + third, 1 - turn
+        left.append(np.stack([plane[:rows] for plane in level]))
+        level = out[:, :filled]
+    for weight, few in enumerate(left):
+        bits = np.unpackbits(few.view(np.uint8), axis=2, bitorder="little")
+        total += np.add.reduce(bits, axis=1, dtype=np.uint8).astype(np.int64) << weight
 
 
-def _full_add(level: U64, third: int, carry: U64, place: str) -> U64:
-    """Return the sums of `third` triples and the rows left over, in array `place`; write the carries."""
-    words = level.shape[1]
-    a, b, c = level[:third], level[third : 2 * third], level[2 * third : 3 * third]
-    rest = level[3 * third :]
-    sums, half = scratch(place, (third + len(rest), words)), scratch("sum_half", (third, words))
+def _full_add(level: Sequence[U64] | U64, third: int, sums: U64, carry: U64, half: U64) -> U64:
+    """Write the sums of `third` triples and the rows left over to `sums`, which is returned, and the carries."""
+    rest = len(level[0]) - 3 * third
+    if isinstance(level, np.ndarray):  # all planes in one array: fewer calls
+        a, b, c = (level[:, start : start + third] for start in (0, third, 2 * third))
+        _add_three(a, b, c, half, sums[:, :third], carry)
+        if rest:
+            sums[:, third : third + rest] = level[:, 3 * third :]
+        return sums[:, : third + rest]
+    for number, plane in enumerate(level):
+        a, b, c = (plane[start : start + third] for start in (0, third, 2 * third))
+        _add_three(a, b, c, half[number], sums[number, :third], carry[number])
+        sums[number, third : third + rest] = plane[3 * third :]
+    return sums[:, : third + rest]
+
+
+def _add_three(a: U64, b: U64, c: U64, half: U64, sums: U64, carry: U64) -> None:
     np.bitwise_and(a, b, out=carry)
     np.bitwise_xor(a, b, out=half)
-    np.bitwise_xor(half, c, out=sums[:third])
+    np.bitwise_xor(half, c, out=sums)
     np.bitwise_and(half, c, out=half)
     np.bitwise_or(carry, half, out=carry)
-    sums[third:] = rest
-    return sums

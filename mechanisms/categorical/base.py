@@ -62,9 +62,9 @@ def sample_symbol(records: Records, keys: int, words: U64) -> I32:
     Returns:
         int32 (n,).
     """
-    sizes = records.sizes
-    if len(records.keys) == len(sizes) and bool((sizes == 1).all()):
+    if records.one_each:
         return records.keys
+    sizes = records.sizes
     empty = sizes == 0
     slot = mulhi(words, np.where(empty, keys, sizes)).view(np.int64)
     symbol = slot.astype(np.int32)

@@ -18,13 +18,13 @@ import numpy as np
 from ..data import I32, I64, Bool, Counts, Field, Records, Reports
 from ..probability import EXACT, WORDS, budget_ratio, largest_threshold, log_up, round_down, round_up
 from ..randomness import U64, BlockSource, Stream
-from ..unary import cell_noise, column_sums, row_words, set_cells, wide_rows
+from ..unary import column_sums, row_words, set_cells, set_noise, wide_rows
 from .base import FrequencyOracle, SetOracle, sample_padded, sample_symbol
 
 __all__ = ["OUE", "PSFOOUE", "SUE", "padding_bits_clear", "unary_ratio", "unpacked"]
 
 _KEYS: Final = 100_000
-_PLANE_BYTES: Final = 1 << 18
+_PLANE_BYTES: Final = 1 << 19
 
 
 def unary_ratio(own: int, other: int) -> Fraction:
@@ -133,8 +133,8 @@ class _Unary(FrequencyOracle):
         return sample_symbol(part, self.keys, words), np.arange(part.n)
 
     def _noisy(self, symbols: I32, users: I64, seeds: U64, fates: U64, source: BlockSource, out: U64) -> None:
-        cells, _ = cell_noise(seeds, self._other, self.keys, source)
-        set_cells(cells, users, symbols.astype(np.int64), (fates < np.uint64(self._own))[users])
+        cells = set_noise(seeds, self._other, self.keys, source)
+        set_cells(users, symbols.astype(np.int64), (cells, (fates < np.uint64(self._own))[users]))
         if self.keys % 64:
             cells[:, self.keys // 64] &= np.uint64((1 << self.keys % 64) - 1)
         out[...] = cells

@@ -38,7 +38,7 @@ _UE_KEYS: Final = 100_000
 _GRR_KEYS: Final = 1_000_000
 #: Users that are sampled together, and bytes of a plane of theirs: enough to hide the calls, small enough to cache.
 _CHUNK_USERS: Final = 16_384
-_PLANE_BYTES: Final = 1 << 18
+_PLANE_BYTES: Final = 1 << 19
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -332,7 +332,7 @@ class PCKVUE(PCKV):
         )
 
     def _perturb_chunk(self, part: Records, seeds: U64, source: BlockSource, plus: U64, minus: U64) -> None:
-        drawn = sample(part, self.padding, self._law, self._own_blocks(seeds, source))
+        drawn = sample(part, self.padding, self._law, self._own_blocks(seeds, source), coins=False)
         cells, signs = cell_noise(seeds, self._law.other, self.keys, source)
         users = np.arange(part.n) if drawn.real is None else np.flatnonzero(drawn.real)
         chosen = slice(None) if drawn.real is None else users
@@ -365,9 +365,10 @@ class PCKVUE(PCKV):
             into: a counter of the caller's own, updated in place.
         """
         total = self.zero() if into is None else into
-        for name, plane in (("n1", "plus"), ("n2", "minus")):
-            rows = wide_rows(np.asarray(reports.arrays[plane], dtype=np.uint8), self.keys)
-            total.cells[name][...] += column_sums(rows)[: self.keys]
+        planes = [np.asarray(reports.arrays[name], dtype=np.uint8) for name in ("plus", "minus")]
+        sums = column_sums(*(wide_rows(plane, self.keys) for plane in planes))
+        for name, sum_ in zip(("n1", "n2"), sums, strict=True):
+            total.cells[name][...] += sum_[: self.keys]
         return Counts(n=total.n + reports.n, cells=total.cells)
 
 
@@ -441,6 +442,7 @@ class PCKVGRR(PCKV):
         other += other >= own
         np.copyto(other, own, where=drawn.kept)
         np.minimum(other, np.int32(self.keys), out=key)
+        assert drawn.coin is not None
         positive = np.where(drawn.kept, drawn.plus, drawn.coin)
         np.multiply(positive, 2, out=sign, dtype=np.int8, casting="unsafe")
         sign -= 1

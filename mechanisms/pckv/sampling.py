@@ -35,14 +35,14 @@ class Sample:
         real: whether a pair was sampled and not a dummy; None if all were.
         kept: whether the sampled key is to be reported.
         plus: sign to report with the sampled key.
-        coin: a fair coin, independent of all others.
+        coin: a fair coin, independent of all others; None where it was not asked for.
     """
 
     key: npt.NDArray[np.int32]
     real: Bool | None
     kept: Bool
     plus: Bool
-    coin: Bool
+    coin: Bool | None
 
 
 def check_records(records: Records, keys: int, *, has_values: bool = True) -> None:
@@ -60,13 +60,13 @@ def check_records(records: Records, keys: int, *, has_values: bool = True) -> No
     held = records.keys
     if has_values and records.values is None:
         raise ValueError("records of a key-value collection need values")
-    if bool((records.sizes < 0).any()):
+    if not records.one_each and bool((records.sizes < 0).any()):
         raise ValueError("offsets must not decrease")
     if not len(held):
         return
     if int(held.min()) < 0 or int(held.max()) >= keys:
         raise ValueError(f"keys must lie in 0 to {keys - 1}, not {int(held.min())} to {int(held.max())}")
-    if int(records.sizes.max()) > 1:
+    if not records.one_each and int(records.sizes.max()) > 1:
         rising = held[1:] > held[:-1]
         ends = records.offsets[1:-1] - 1
         rising[ends[(ends >= 0) & (ends < len(rising))]] = True
@@ -76,10 +76,9 @@ def check_records(records: Records, keys: int, *, has_values: bool = True) -> No
 
 def _pick(records: Records, padding: int, words: U64) -> tuple[I64 | None, Bool | None]:
     """Draw each user's slot: the pair's index (None: that of the user) and where it is real (None: all)."""
-    sizes = records.sizes
-    pairs = len(records.keys)
-    if padding == 1 and pairs == len(sizes) and bool((sizes == 1).all()):
+    if padding == 1 and records.one_each:
         return None, None
+    sizes = records.sizes
     slot = mulhi(words, np.maximum(sizes, padding)).view(np.int64)
     real = slot < sizes
     slot += records.offsets[:-1]
@@ -87,7 +86,7 @@ def _pick(records: Records, padding: int, words: U64) -> tuple[I64 | None, Bool 
     return slot, real
 
 
-def sample(records: Records, padding: int, law: Law, blocks: U64) -> Sample:
+def sample(records: Records, padding: int, law: Law, blocks: U64, *, coins: bool = True) -> Sample:
     """Sample, discretise and perturb one pair a user.
 
     Args:
@@ -96,6 +95,7 @@ def sample(records: Records, padding: int, law: Law, blocks: U64) -> Sample:
         law: thresholds of the mechanism.
         blocks: a user's own blocks, uint64 (OWN_BLOCKS, n, 2): words for the slot; the sign and a coin; the
             fate of the sampled key.
+        coins: whether coins are needed.
 
     Returns:
         One draw a user. A dummy has value 0, so that its sign is a fair coin whatever its fate.
@@ -111,4 +111,5 @@ def sample(records: Records, padding: int, law: Law, blocks: U64) -> Sample:
         value[~real] = VALUE_ONE
     plus = (signs >> _VALUE_SHIFT).view(np.int64) < value
     plus ^= fates >= np.uint64(law.same)
-    return Sample(key=key, real=real, kept=fates < np.uint64(law.kept), plus=plus, coin=(signs & _ONE) != 0)
+    coin = (signs & _ONE) != 0 if coins else None
+    return Sample(key=key, real=real, kept=fates < np.uint64(law.kept), plus=plus, coin=coin)

@@ -29,7 +29,7 @@ from ..categorical.estimation import COMPOSITE_ESTIMATORS, Supports, joint_em
 from ..data import F64, I32, I64, Bool, Field, Reports
 from ..probability import EXACT, WORDS, budget_ratio, largest_threshold, round_down
 from ..randomness import U64, BlockSource
-from ..unary import cell_noise, column_sums, row_words, set_cells, wide_rows
+from ..unary import column_sums, row_words, set_cells, set_noise, wide_rows
 from .core import Core, UtilityOptimised, parse_theta, threshold_share
 from .definition import SymbolSets
 
@@ -114,10 +114,10 @@ class BitsCore(Core):
 
     def obfuscate(self, symbols: I32, seeds: U64, words: U64, source: BlockSource, out: Reports) -> None:
         """Set the sensitive bits of all users at once, then the own bit of each."""
-        cells, _ = cell_noise(seeds, self._other, self.sets.number, source)
+        cells = set_noise(seeds, self._other, self.sets.number, source)
         place, fate = self.sets.place[symbols], words[:, 0]
         users = np.flatnonzero(place >= 0)
-        set_cells(cells, users, place[users].astype(np.int64), fate[users] < np.uint64(self._own))
+        set_cells(users, place[users].astype(np.int64), (cells, fate[users] < np.uint64(self._own)))
         if self.sets.number % 8:
             cells[:, (self.sets.number - 1) // 64] &= np.uint64((1 << ((self.sets.number - 1) % 64 + 1)) - 1)
         out.arrays["bits"][:] = cells.view(np.uint8)[:, : self._width]

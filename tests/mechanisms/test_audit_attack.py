@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ldp_beam.errors import InputError
-from ldp_beam.mechanisms import MECHANISMS, PCKVGRR, PCKVUE, MultiRound, Reports, make_mechanism, pckv
+from ldp_beam.mechanisms import MECHANISMS, PCKVGRR, PCKVUE, MultiRound, Reports, make_mechanism
 from ldp_beam.mechanisms.audit.attack import attack, clopper_pearson
+from ldp_beam.mechanisms.pckv import pckv
 from ldp_beam.mechanisms.probability import WORDS
 from scipy.stats import beta
 
@@ -109,9 +110,9 @@ def test_random_bits_of_the_key_that_serve_the_value_again(kind, monkeypatch):
     mechanism = kind(epsilon=1, keys=4, padding=1)
     sample = pckv.sample
 
-    def reusing(records, padding, law, blocks):
+    def reusing(records, padding, law, blocks, **more):
         fates = blocks[1, :, 0]
-        drawn = sample(records, padding, law, blocks)
+        drawn = sample(records, padding, law, blocks, **more)
         honest = drawn.plus ^ (fates >= np.uint64(law.same))
         keep_sign = fates < np.uint64(int(law.p * WORDS))
         return replace(drawn, plus=honest ^ ~keep_sign)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ldp_beam.mechanisms import PCKVUE, Counts, Reports, Secret
-from ldp_beam.mechanisms.unary import PLANES, cell_noise, column_sums, row_words, set_cells, wide_rows
+from ldp_beam.mechanisms.unary import PLANES, cell_noise, column_sums, row_words, set_cells, set_noise, wide_rows
 
 STREAM = Secret.from_seed(5).stream(fingerprint="planes")
 
@@ -44,6 +44,10 @@ THRESHOLDS = [1, 2**64 - 1, 2**63, 2**52, 2**52 + 1, 6451809112984823104, 355128
 @pytest.mark.parametrize(("cells", "planes"), [(1, 12), (64, 3), (128, 1), (130, 2), (300, 4)])
 def test_noise_is_exact(threshold, cells, planes):
     seeds = seeds_of(6)
+    assert np.array_equal(
+        bits_of(set_noise(seeds, threshold, cells, STREAM.source(), planes).copy(), cells),
+        bits_of(cell_noise(seeds, threshold, cells, STREAM.source(), planes)[0], cells),
+    )
     noise, signs = cell_noise(seeds, threshold, cells, STREAM.source(), planes)
     slow, slow_signs = slow_noise(seeds, threshold, cells, planes)
     assert np.array_equal(bits_of(noise, cells), slow)
@@ -68,8 +72,12 @@ def test_one_cell_a_row_is_set_and_no_other(data):
     values = np.array([data.draw(st.booleans()) for _ in users], bool)
     expected = bits_of(rows, 64 * rows.shape[1])
     expected[users, place] = values
-    set_cells(rows, users, place, values)
+    other, before = rows.copy(), rows.copy()
+    set_cells(users, place, (rows, values), (other, ~values))
     assert np.array_equal(bits_of(rows, 64 * rows.shape[1]), expected)
+    expected[users, place] = ~values
+    assert np.array_equal(bits_of(other, 64 * rows.shape[1]), expected)
+    assert np.array_equal(before, rows) or len(users)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 12, 13, 14, 39, 100, 1000, 12_345])
@@ -79,6 +87,14 @@ def test_counts_equal_those_of_unpacked_bits(n, words):
     before = rows.copy()
     assert np.array_equal(column_sums(rows), bits_of(rows, 64 * words).sum(axis=0))
     assert np.array_equal(rows, before)
+
+
+@pytest.mark.parametrize("n", [0, 1, 255, 256, 777, 20_000, 70_000])
+@pytest.mark.parametrize("words", [2, 6])
+def test_several_planes_are_counted_as_each_alone(n, words):
+    planes = np.random.default_rng(n).integers(0, 2**64, (3, n, words), dtype=np.uint64)
+    expected = [bits_of(np.ascontiguousarray(plane), 64 * words).sum(axis=0) for plane in planes]
+    assert np.array_equal(column_sums(*planes), expected)
 
 
 def test_counts_of_full_rows():

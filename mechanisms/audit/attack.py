@@ -16,17 +16,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from decimal import Decimal
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from ..data import I64, VALUE_ONE, Records, Reports
-from ..protocol import Mechanism
+from ..data import I64, VALUE_ONE, Field, Records, Reports
 from ..randomness import Secret, Stream
 
-__all__ = ["CONFIDENCE", "Attack", "attack", "clopper_pearson"]
+__all__ = ["CONFIDENCE", "Attack", "Attacked", "attack", "clopper_pearson"]
 
 #: Confidence of the lower bound: a healthy mechanism is accused in one audit of a hundred thousand at most.
 CONFIDENCE: Final = 0.99999
@@ -42,6 +42,33 @@ _WHOLE: Final = "the whole report"
 _SUPPORTS_MAX: Final = 1 << 26
 
 Features = dict[str, I64]
+
+
+class Attacked(Protocol):
+    """What is attacked: the client half of a mechanism, or a client that answers several rounds."""
+
+    @property
+    def epsilon(self) -> Decimal:
+        """Declared budget."""
+        ...
+
+    @property
+    def keys(self) -> int:
+        """Size of the domain."""
+        ...
+
+    @property
+    def has_values(self) -> bool:
+        """Whether records carry values."""
+        ...
+
+    def layout(self) -> tuple[Field, ...]:
+        """Arrays of a report."""
+        ...
+
+    def perturb(self, records: Records, stream: Stream) -> Reports:
+        """Perturb a batch."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +112,12 @@ class Attack:
 
 
 def attack(
-    mechanism: Mechanism, reports: int, *, secret: Secret | None = None, confidence: float = CONFIDENCE
+    mechanism: Attacked, reports: int, *, secret: Secret | None = None, confidence: float = CONFIDENCE
 ) -> Attack:
     """Attack a mechanism's client code.
 
     Args:
-        mechanism: its `perturb` is run on real records through a real stream.
+        mechanism: its `perturb` is run on real records through a real stream; of rounds a `transcript.Transcript`.
         reports: reports a record in each half, at least 1,000.
         secret: of the stream; a fresh one by default.
         confidence: of the lower bound.
@@ -130,7 +157,7 @@ def attack(
 # -- records that lie as far apart as any -----------------------------------------------------------------------
 
 
-def extreme_records(mechanism: Mechanism) -> dict[str, tuple[tuple[int, int], ...]]:
+def extreme_records(mechanism: Attacked) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return records by name: nobody's, one key with either sign, as many keys as the padding, one more, others."""
     told, padding = _told_keys(mechanism), int(getattr(mechanism, "padding", 1))
     keys = len(told)
@@ -145,7 +172,7 @@ def extreme_records(mechanism: Mechanism) -> dict[str, tuple[tuple[int, int], ..
     return found
 
 
-def _told_keys(mechanism: Mechanism) -> tuple[int, ...]:
+def _told_keys(mechanism: Attacked) -> tuple[int, ...]:
     """Keys whose holders must not be told apart: of utility-optimised mechanisms the sensitive ones alone.
 
     Where every user says herself what is sensitive, by tags, all keys are tagged here.
@@ -158,7 +185,7 @@ def _some(which: str, size: int) -> str:
     return f"the {which} key" if size == 1 else f"the {which} {size} keys"
 
 
-def _copies(mechanism: Mechanism, record: tuple[tuple[int, int], ...], users: npt.NDArray[np.uint8]) -> Records:
+def _copies(mechanism: Attacked, record: tuple[tuple[int, int], ...], users: npt.NDArray[np.uint8]) -> Records:
     n = len(users)
     tags = len(getattr(mechanism, "tags", ()))
     return Records(
@@ -174,7 +201,7 @@ def _copies(mechanism: Mechanism, record: tuple[tuple[int, int], ...], users: np
 
 
 def _observe(
-    mechanism: Mechanism,
+    mechanism: Attacked,
     record: tuple[tuple[int, int], ...],
     users: npt.NDArray[np.uint8],
     stream: Stream,
@@ -186,8 +213,7 @@ def _observe(
     total: dict[str, dict[int, int]] = {}
     for start in range(0, len(users), batch):
         made = mechanism.perturb(_copies(mechanism, record, users[start : start + batch]), stream)
-        features = itertools.chain(_features(made, mechanism.keys, watched), _supports(mechanism, made, watched))
-        for name, codes in features:
+        for name, codes in _seen(mechanism, made, watched):
             values, numbers = np.unique(codes, return_counts=True)
             if name == _WHOLE and len(values) > min(_WHOLE_MAX, len(users) // 500):
                 continue  # with many outcomes the search would fit noise
@@ -195,6 +221,14 @@ def _observe(
             for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
                 counter[value] = counter.get(value, 0) + number
     return total
+
+
+def _seen(mechanism: Attacked, reports: Reports, watched: list[int]) -> Iterator[tuple[str, I64]]:
+    """Yield what an observer may look at: what a client of rounds says itself, or what any report shows."""
+    own: Callable[[Reports], Iterator[tuple[str, I64]]] | None = getattr(mechanism, "features", None)
+    if own is not None:
+        return own(reports)
+    return itertools.chain(_features(reports, mechanism.keys, watched), _supports(mechanism, reports, watched))
 
 
 def _features(reports: Reports, keys: int, watched: list[int]) -> Iterator[tuple[str, I64]]:
@@ -221,7 +255,7 @@ def _features(reports: Reports, keys: int, watched: list[int]) -> Iterator[tuple
         yield _WHOLE, _whole(reports)
 
 
-def _supports(mechanism: Mechanism, reports: Reports, watched: list[int]) -> Iterator[tuple[str, I64]]:
+def _supports(mechanism: Attacked, reports: Reports, watched: list[int]) -> Iterator[tuple[str, I64]]:
     """Yield which watched keys a report speaks for, where the mechanism can tell (hash functions, rows)."""
     supported = getattr(mechanism, "supported", None)
     if supported is not None and reports.n * mechanism.keys <= _SUPPORTS_MAX:

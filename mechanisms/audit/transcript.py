@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ..data import I64, U8, Bool, Field, Records, Reports
 from ..privkv.rounds import MultiRound
@@ -73,7 +74,7 @@ class Transcript:
             records: canonical records.
             stream: not used; every round has a stream of its own, as for real clients.
         """
-        arrays = {}
+        arrays: dict[str, npt.NDArray[np.generic]] = {}
         for one in self._rounds:
             client = one.answering(_Always() if one.law.fed else None)
             own = self._secret.stream(fingerprint="statistical audit", round=one.number)

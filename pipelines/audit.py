@@ -12,6 +12,7 @@ from ..mechanisms import AutoPadding, Mechanism, MultiRound
 from ..mechanisms.audit.attack import CONFIDENCE, attack
 from ..mechanisms.audit.audit import audit_exact
 from ..mechanisms.audit.report_ids import id_violations
+from ..mechanisms.audit.transcript import Transcript
 from ..mechanisms.audit.two_questions import audit_two_questions
 from ..schemas.reports import REPORT_ID, REPORT_ID_BYTES
 
@@ -56,8 +57,7 @@ def audit(
     if report_ids:
         result["violations"] = [*result["violations"], *id_violations()]
     if reports is not None:
-        # of several rounds the first one, which needs no feedback
-        attacked = mechanism.round(1) if isinstance(mechanism, MultiRound) else mechanism
+        attacked = Transcript(mechanism) if isinstance(mechanism, MultiRound) else mechanism
         found = attack(attacked, reports, confidence=CONFIDENCE if confidence is None else confidence)
         result["statistical"] = {**found.as_json(), "declared_epsilon": found.declared}
         if found.violation:

@@ -40,6 +40,27 @@ def test_other_parameters_have_a_name(run_json):
     assert said["naive_composition_epsilon"] == pytest.approx(1, abs=1e-6)
 
 
+def test_rounds_are_attacked_together(run_json):
+    given = (
+        "--mechanism",
+        "privkvm",
+        "--epsilon",
+        "2",
+        "--keys",
+        "30",
+        "--parameter",
+        "rounds=3",
+        "--reports",
+        "20000",
+    )
+    said = run_json("audit", *given)
+    found = said["statistical"]
+    assert found["declared_epsilon"] == 2
+    assert not found["violation"]
+    # half of epsilon and a third of the other half are spent in the first round
+    assert found["epsilon_lower_bound"] > 1
+
+
 def test_people_read_the_same(run):
     code, out, err = run("audit", "--mechanism", "pckv-ue", "--epsilon", "1", "--keys", "2", "--padding", "1")
     assert (code, out) == (0, "")

@@ -30,7 +30,7 @@ from ..mechanisms import MultiRound, Secret
 from ..schemas.event_time import time_text
 from ..schemas.event_windows import Windows
 from ..schemas.records import Columns
-from ..schemas.tally import REJECTED_ROWS, ROWS_READ, UNREADABLE_TIMES, USERS, Tally
+from ..schemas.tally import REJECTED_ROWS, ROWS_READ, ROWS_WITHOUT_USER, UNREADABLE_TIMES, USERS, Tally
 from .batches import batch_to_reports, reports_to_batch
 from .collection import Collection
 from .gate import ASIDE, GATE_KEY, TIMED_BATCH, Gate, milliseconds
@@ -120,7 +120,8 @@ class ReportSlices(beam.PTransform):
             )
         if collection.definition.tags:
             raise NotAvailableError.of("stream with sensitive keys of each user", instead="Use `ldp-beam collect`.")
-        slices = Windows(size=windows.slice, slide=windows.slide)
+        # nobody is asked in a slice that no window counts: she would spend epsilon for nothing
+        slices = Windows(size=windows.slice, slide=max(windows.slide if windows.slices == 1 else 0, windows.slice))
         self._prepare = _Prepare(collection, clients, slices)
         self._gate = _RecordsGate(slices, clients.shards)
         self._perturb = _PerturbSlices(collection, clients, slices)
@@ -163,13 +164,13 @@ class _Prepare(beam.DoFn):
             missing = int(np.count_nonzero(timeless))
             tally += Tally({ROWS_READ: missing, UNREADABLE_TIMES: missing, REJECTED_ROWS: missing})
             yield beam.pvalue.TaggedOutput(ASIDE, SetAside(UNREADABLE_TIMES, missing, None))
-        starts = seconds - seconds % self._slices.slide
+        starts = seconds - seconds % self._slices.size
         for start in np.unique(starts[~timeless]).tolist():
             part = element.filter(pa.array((starts == start) & ~timeless))
             rows, counted, _ = self._preparer.prepare_pairs(raw_batch(self._slice(part), self._columns, part, 1))
             tally += counted
             if rows.n:
-                yield GATE_KEY, (start, _packed(rows, part.num_rows))
+                yield GATE_KEY, (start, _packed(rows, part.num_rows - counted[ROWS_WITHOUT_USER]))
         self._read.inc(tally[ROWS_READ])
         self._rejected.inc(tally[REJECTED_ROWS])
         yield beam.pvalue.TaggedOutput(_TALLY, tally)

@@ -21,12 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..attributes import Attributes
-from ..data import VALUE_ONE, Records, Reports
+from ..categorical.subset_selection import FIRST_DRAW
+from ..data import I64, U8, VALUE_ONE, Bool, Records, Reports
+from ..privkv.rounds import MultiRound
 from ..probability import WORDS
 from ..protocol import Mechanism
 from ..randomness import U64, BlockSource, Secret, Stream
 from ..repeated import Repeated
+from ..uldp.core import UtilityOptimised
+from ..uldp.pum import PUM
 from ..unary import PLANES, row_words
+from ..values.meanest import DRAW_BITS, FIRST_VALUE
 
 __all__ = [
     "COMBINATIONS_MAX",
@@ -84,13 +89,15 @@ class Word:
     Attributes:
         place: counter and lane of the word, or ("cell", number) of a cell's noise, or ("sign", number).
         pieces: cover all words.
+        given: the word is sent along, so that the law is derived for one value of it at a time: there is one piece.
     """
 
     place: tuple[int | str, int]
     pieces: tuple[Piece, ...]
+    given: bool = False
 
     def __post_init__(self) -> None:
-        if sum(piece.share for piece in self.pieces) != 1:
+        if not self.given and sum(piece.share for piece in self.pieces) != 1:
             raise ValueError(f"the pieces of {self.place} do not cover all words once")
 
 
@@ -204,7 +211,7 @@ def derive(mechanism: Mechanism, record: Record, words: Sequence[Word]) -> dict[
     if any(run != runs[0] for run in runs[1:]):
         raise ValueError("the report changes within a piece of the words, so the client does not follow its thresholds")
     law: dict[bytes, Fraction] = {}
-    shares = [[piece.share for piece in word.pieces] for word in words]
+    shares = [[Fraction(1) if word.given else piece.share for piece in word.pieces] for word in words]
     for number, report in enumerate(runs[0]):
         share = math.prod((shares[w][index[w, number]] for w in range(len(words))), start=Fraction(1))
         law[report] = law.get(report, Fraction(0)) + share
@@ -243,6 +250,7 @@ def _copies(mechanism: Mechanism, record: Record, n: int) -> Records:
         offsets=np.arange(n + 1, dtype=np.int64) * len(record),
         keys=keys,
         values=values if mechanism.has_values else None,
+        tags=values.astype(np.int16) if isinstance(mechanism, PUM) else None,
     )
 
 
@@ -258,12 +266,19 @@ def report_bytes(reports: Reports) -> list[bytes]:
 # -- which words the mechanisms draw ------------------------------------------------------------------------------
 
 
+def _sign(*values: int) -> tuple[Piece, ...]:
+    """A value v is +1 below (v + 1) 2^63, of which 2^23 words are alike."""
+    return cut(*((value + VALUE_ONE) << 23 for value in values))
+
+
+def _any_sign(record: Record) -> tuple[Piece, ...]:
+    return _sign(0, *(value for _, value in record))
+
+
 def _pckv_words(mechanism: Mechanism, record: Record, *, coin: bool) -> list[Word]:
     t = mechanism.thresholds()
     padding = int(getattr(mechanism, "padding"))  # noqa: B009 - a parameter of one family
-    values = {value for _, value in record} | {0}
-    # a value v is +1 below (v + 1) 2^63, of which 2^23 words are alike
-    sign = cut(*((value + VALUE_ONE) << 23 for value in values))
+    sign = _any_sign(record)
     return [
         Word((0, 0), drawn(max(len(record), padding))),
         Word((0, 1), _with_coin(sign) if coin else sign),
@@ -313,8 +328,99 @@ def _rows(mechanism: Mechanism, record: Record) -> list[Word]:
     return [_symbol(mechanism, record), Word((0, 1), cut(t["kept"])), Word((1, 0), drawn(t["rows"]))]
 
 
-#: Words that each mechanism draws for a record, by its name.
-PIECES: Final[Mapping[str, Callable[[Mechanism, Record], list[Word]]]] = MappingProxyType(
+def _hashing(mechanism: Mechanism, record: Record) -> list[Word]:
+    t = mechanism.thresholds()
+    return [_symbol(mechanism, record), Word((0, 1), cut(t["kept"])), Word((1, 0), drawn(t["buckets"] - 1))]
+
+
+def _subset(mechanism: Mechanism, record: Record) -> list[Word]:
+    t = mechanism.thresholds()
+    beyond = mechanism.keys - t["set_size"]  # the first draw is one of so many
+    draws = [Word((FIRST_DRAW + i // 2, i % 2), drawn(beyond + i)) for i in range(t["set_size"])]
+    return [_symbol(mechanism, record), Word((0, 1), cut(t["own"])), *draws]
+
+
+def _harmony(mechanism: Mechanism, record: Record) -> list[Word]:
+    kept = mechanism.thresholds()["kept"]
+    return [Word((0, 0), drawn(mechanism.keys)), Word((0, 1), cut(kept)), Word((1, 0), _any_sign(record))]
+
+
+def _meanest(mechanism: Mechanism, record: Record) -> list[Word] | None:
+    d, held = mechanism.keys, dict(record)
+    if d % 2 == 0:  # draws of which half the signs agree are drawn again, any number of times
+        return None
+    vectors = tuple(Piece(low, WORDS, 1 << d) for low in range(1 << d))  # the lowest bits are the signs
+    signs = [Word((FIRST_VALUE + j // 2, j % 2), _sign(held.get(j, 0))) for j in range(d)]
+    return [Word((0, 0), cut(mechanism.thresholds()["toward"])), *signs, Word((1 << DRAW_BITS, 0), vectors)]
+
+
+def _drawn_key(mechanism: Mechanism, record: Record) -> list[Word]:
+    fates = cut(*mechanism.thresholds().values())
+    return [Word((0, 0), drawn(mechanism.keys)), Word((1, 0), _any_sign(record)), Word((1, 1), fates)]
+
+
+class _AlwaysFed:
+    """The server feeds the same sign back to everybody."""
+
+    def __init__(self, plus: bool) -> None:
+        self.sign = plus
+
+    def plus(self, users: U8, keys: I64) -> Bool:
+        del keys
+        return np.full(len(users), self.sign)
+
+
+def _round(mechanism: Mechanism, record: Record) -> list[Word] | None:
+    fed = getattr(mechanism, "fed", None)
+    if not isinstance(fed, _AlwaysFed):
+        return _drawn_key(mechanism, record)
+    t = mechanism.thresholds()
+    fates = cut(*t.values(), t["other"] - t["other_plus"])
+    label = 2 if fed.sign else 3  # what was fed back is part of the label
+    return [Word((0, 0), drawn(mechanism.keys)), Word((label, 0), _any_sign(record)), Word((label, 1), fates)]
+
+
+def _told(mechanism: Mechanism, record: Record) -> list[Word]:
+    """The words that draw what a utility-optimised report tells of."""
+    hidden = [key for key, tag in record if tag or key in _sensitive(mechanism)]
+    return [Word((0, 0), drawn(len(hidden) or len(record) or 1)), Word((0, 1), drawn(_protected_symbols(mechanism)))]
+
+
+def _uldp_response(mechanism: Mechanism, record: Record) -> list[Word]:
+    t = mechanism.thresholds()
+    return [*_told(mechanism, record), Word((1, 0), cut(t["sent"])), Word((1, 1), drawn(t["sensitive"]))]
+
+
+def _uldp_bits(mechanism: Mechanism, record: Record) -> list[Word]:
+    t = mechanism.thresholds()
+    cells = [Word(("cell", cell), cut(t["other_sensitive"])) for cell in range(t["sensitive"])]
+    return [*_told(mechanism, record), Word((1, 0), cut(t["own_sensitive"], t["own_other"])), *cells]
+
+
+def _personalised(mechanism: Mechanism, record: Record) -> list[Word]:
+    return (_uldp_response if "sent" in mechanism.thresholds() else _uldp_bits)(mechanism, record)
+
+
+def _sensitive(mechanism: Mechanism) -> tuple[int, ...]:
+    return mechanism.sensitive if isinstance(mechanism, UtilityOptimised | PUM) else ()
+
+
+def _protected_symbols(mechanism: Mechanism) -> int:
+    return mechanism.thresholds()["sensitive"]
+
+
+#: Words that are part of the report, by mechanism: the law is derived for each of a few very different ones.
+_SENT_ALONG: Final[Mapping[str, tuple[tuple[Word, ...], ...]]] = MappingProxyType(
+    {
+        "olh": tuple(
+            (Word((2, 0), (Piece(a, a + 1),), given=True), Word((2, 1), (Piece(b, b + 1),), given=True))
+            for a, b in ((0, 0), (1 << 63, 0), (3 << 62, 1 << 61), (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03))
+        )
+    }
+)
+
+#: Words that each mechanism draws for a record, by its name; None where they cannot be listed.
+PIECES: Final[Mapping[str, Callable[[Mechanism, Record], list[Word] | None]]] = MappingProxyType(
     {
         "pckv-ue": _pckv_ue,
         "pckv-grr": _pckv_grr,
@@ -326,42 +432,110 @@ PIECES: Final[Mapping[str, Callable[[Mechanism, Record], list[Word]]]] = Mapping
         "psfo-oue": _unary,
         "shist": _rows,
         "hadamard": _rows,
+        "olh": _hashing,
+        "subset-selection": _subset,
+        "harmony": _harmony,
+        "meanest": _meanest,
+        "privkv": _drawn_key,
+        "kvue": _drawn_key,
+        "round": _round,
+        "urr": _uldp_response,
+        "urap": _uldp_bits,
+        "pum": _personalised,
     }
 )
 
 
-def extreme_records(keys: int, largest: int, *, values: bool) -> Iterator[Record]:
-    """Yield every record of at most `largest` keys whose values are -1 or 1; other values are mixtures of these."""
+def extreme_records(
+    keys: int, largest: int, *, values: bool, beside: tuple[int, ...] | None = None
+) -> Iterator[Record]:
+    """Yield every record of at most `largest` keys whose values are -1 or 1; other values are mixtures of these.
+
+    Args:
+        keys: size of the domain.
+        largest: number of keys of the largest records.
+        values: whether records carry values.
+        beside: what may stand beside a key instead.
+    """
+    choices = beside or ((VALUE_ONE, -VALUE_ONE) if values else (0,))
     for size in range(min(keys, largest) + 1):
         for held in itertools.combinations(range(keys), size):
-            for signs in itertools.product((VALUE_ONE, -VALUE_ONE) if values else (0,), repeat=size):
+            for signs in itertools.product(choices, repeat=size):
                 yield tuple(zip(held, signs, strict=True))
 
 
 def _smallest(mechanism: Mechanism) -> Iterator[Record]:
     largest = int(getattr(mechanism, "padding", 1)) + 1
-    return extreme_records(mechanism.keys, largest, values=mechanism.has_values)
+    if not mechanism.has_frequency:  # a record is a vector
+        largest = mechanism.keys
+    tags = tuple(range(-1, len(mechanism.tags) + 1)) if isinstance(mechanism, PUM) else None
+    return extreme_records(mechanism.keys, largest, values=mechanism.has_values, beside=tags)
 
 
 def enumerated_ratio(mechanism: Mechanism) -> Fraction | None:
     """Return the largest ratio over every pair of extreme records and every report, from the client's code.
 
-    Records of more keys than the padding are mixtures of smaller ones, so sizes up to one more are run.
+    Records of more keys than the padding are mixtures of smaller ones, so sizes up to one more are run. Of
+    utility-optimised mechanisms the ratio is that of the protected reports.
 
     Returns:
         The exact ratio; None where the words of the mechanism are not listed here, or the domain is too large.
+
+    Raises:
+        ValueError: A report of a utility-optimised mechanism reveals more than the definition allows.
     """
+    if isinstance(mechanism, MultiRound):
+        return _ratio_of_rounds(mechanism)
     several = isinstance(mechanism, Repeated | Attributes)  # their parts are run on their own
     pieces = None if several else PIECES.get(mechanism.name)
     if pieces is None or mechanism.keys > KEYS_MAX:
         return None
     records = list(_smallest(mechanism))
-    words = pieces(mechanism, records[-1])  # as many keys as any
-    if len(records) * combinations(words) > COMBINATIONS_MAX:
+    words = [pieces(mechanism, record) for record in records]
+    largest = words[-1]  # of a record with as many keys as any
+    if largest is None or len(records) * combinations(largest) > COMBINATIONS_MAX:
         return None
-    laws = [derive(mechanism, record, pieces(mechanism, record)) for record in records]
-    reports = set().union(*laws)
-    return max(
-        max(law.get(report, Fraction(0)) for law in laws) / min(law.get(report, Fraction(0)) for law in laws)
-        for report in reports
-    )
+    ratios = []
+    for sent_along in _SENT_ALONG.get(mechanism.name, ((),)):
+        laws = [derive(mechanism, r, [*(w or ()), *sent_along]) for r, w in zip(records, words, strict=True)]
+        ratios.append(_ratio(mechanism, records, laws))
+    return max(ratios)
+
+
+def _ratio_of_rounds(mechanism: MultiRound) -> Fraction | None:
+    """Multiply the ratios of all rounds: the drawn keys are public, and the worst records may differ in each."""
+    product = Fraction(1)
+    for number in range(1, mechanism.rounds_max + 1):
+        one = mechanism.round(number)
+        asked = [one.answering(_AlwaysFed(sign)) for sign in (True, False)] if one.law.fed else [one]
+        ratios = [enumerated_ratio(each) for each in asked]
+        known = [ratio for ratio in ratios if ratio is not None]
+        if len(known) < len(ratios):
+            return None
+        product *= max(known)
+    return product
+
+
+def _ratio(mechanism: Mechanism, records: Sequence[Record], laws: Sequence[Mapping[bytes, Fraction]]) -> Fraction:
+    largest = Fraction(1)
+    for report in set().union(*laws):
+        shown = _revealed(mechanism, report)
+        chances = [law.get(report, Fraction(0)) for law in laws]
+        if shown is None:
+            largest = max(largest, max(chances) / min(chances))
+            continue
+        for record, chance in zip(records, chances, strict=True):
+            if chance and any(tag or key in _sensitive(mechanism) for key, tag in record):
+                raise ValueError(f"a record with a sensitive key can send a report that shows key {shown}")
+            if chance and shown not in dict(record):
+                raise ValueError(f"a report that shows key {shown} can come from a record without it")
+    return largest
+
+
+def _revealed(mechanism: Mechanism, report: bytes) -> int | None:
+    """Return the key that a report of a utility-optimised mechanism shows; None for protected reports and others."""
+    if not isinstance(mechanism, UtilityOptimised | PUM):
+        return None
+    symbol = int.from_bytes(report[-4:], "little", signed=True)  # the last array by name: `symbol`, or `other`
+    hidden = symbol < 0 or symbol >= mechanism.keys or symbol in _sensitive(mechanism)
+    return None if hidden else symbol

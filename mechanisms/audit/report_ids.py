@@ -1,8 +1,7 @@
 """The audit of report ids: what a report's opaque id tells of the record behind it.
 
-An id is one block of the pseudo-random function under a key of its own. The record enters it through the seed alone,
-which is the block's input: with ideal random bits the id is uniform for every seed and independent of every other block.
-Two things have to hold in the code for that, and both are tried on the code itself.
+An id is one block of the pseudo-random function under a key of its own. The record enters it through the seed, which is
+the input of the block: with ideal random bits the id is uniform for every seed and independent of every other block.
 """
 
 from __future__ import annotations

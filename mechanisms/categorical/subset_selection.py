@@ -27,13 +27,13 @@ from ..unary import column_sums, row_words, wide_rows
 from .base import FrequencyOracle, sample_symbol
 from .unary_encoding import padding_bits_clear, unpacked
 
-__all__ = ["SubsetSelection", "set_bias", "subset_ratio"]
+__all__ = ["FIRST_DRAW", "SubsetSelection", "set_bias", "subset_ratio"]
 
 _KEYS: Final = 10_000
 _ONE: Final = np.uint64(1)
 _ROW_BYTES: Final = 1 << 20
 #: Numbers of the blocks that hold the draws of a set's members.
-_FIRST_DRAW: Final = 2
+FIRST_DRAW: Final = 2
 
 
 def set_bias(others: int, size: int) -> tuple[Fraction, Fraction]:
@@ -171,7 +171,7 @@ class SubsetSelection(FrequencyOracle):
         block = np.empty_like(seeds)
         for draw in range(self._size):
             if draw % 2 == 0:
-                np.bitwise_xor(seeds, np.uint64(_FIRST_DRAW + draw // 2), out=block)
+                np.bitwise_xor(seeds, np.uint64(FIRST_DRAW + draw // 2), out=block)
                 source.fill(block, block)
             last = self.keys - 1 - self._size + draw
             # a set with the own symbol lacks one member: it leaves out the first draw, which finds nothing taken

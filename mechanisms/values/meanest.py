@@ -31,14 +31,14 @@ from ..randomness import U64, BlockSource, Stream
 from ..unary import column_sums, row_words, wide_rows
 from .harmony import MeanMechanism, positive_with_value
 
-__all__ = ["MeanEst", "half_size", "meanest_ratio"]
+__all__ = ["DRAW_BITS", "FIRST_VALUE", "MeanEst", "half_size", "meanest_ratio"]
 
 _KEYS: Final = 10_000
 #: Draws of all signs before the last one is mended.
 _TRIES: Final = 64
 #: Numbers of blocks: those that discretise begin here, those of draw r at (r + 1) * 2^32.
-_FIRST_VALUE: Final = 1
-_DRAW: Final = 32
+FIRST_VALUE: Final = 1
+DRAW_BITS: Final = 32
 _CELLS: Final = 1 << 18
 
 
@@ -150,7 +150,7 @@ class MeanEst(MeanMechanism):
         values = np.zeros((n, 2 * pairs), dtype=np.int64)
         if part.values is not None:
             values[np.repeat(np.arange(n), part.sizes), part.keys] = part.values
-        numbers = np.arange(_FIRST_VALUE, _FIRST_VALUE + pairs, dtype=np.uint64)
+        numbers = np.arange(FIRST_VALUE, FIRST_VALUE + pairs, dtype=np.uint64)
         drawn = seeds[:, None, :] ^ numbers[None, :, None]
         source.fill(drawn, drawn)
         positive = positive_with_value(drawn.reshape(n, 2 * pairs), values)[:, : self.keys]
@@ -170,7 +170,7 @@ class MeanEst(MeanMechanism):
         mask, left = self._mask, np.arange(len(own))
         numbers = np.arange(own.shape[1] // 2, dtype=np.uint64)[None, :, None]
         for draw in range(_TRIES):
-            drawn = seeds[left][:, None, :] ^ (numbers + np.uint64((draw + 1) << _DRAW))
+            drawn = seeds[left][:, None, :] ^ (numbers + np.uint64((draw + 1) << DRAW_BITS))
             source.fill(drawn, drawn)
             signs = drawn.reshape(len(left), -1) & mask
             margin = self.keys - 2 * np.bitwise_count(signs ^ own[left]).sum(axis=1, dtype=np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,8 +22,13 @@ import click
 from ..errors import InputError, LdpBeamError, NotAvailableError, did_you_mean
 from ..mechanisms import MECHANISMS
 from ..mechanisms.populations import POPULATIONS, Population
+from ..schemas.event_time import parse_time
+from ..schemas.event_windows import parse_duration
+from ..schemas.kafka_config import KafkaAddress, KafkaConfig, is_kafka
 from ..schemas.records import Columns
 from ..transforms.collection import Collection
+from ..transforms.generate_stream import TimedPeople
+from ..transforms.generated import Generated
 from ..transforms.table_files import FORMATS
 from .aggregate import aggregate as run_aggregate
 from .aggregate_period import aggregate_store
@@ -42,11 +48,14 @@ from .collect import perturb as run_perturb
 from .evaluate import as_rows
 from .evaluate import evaluate as run_evaluate
 from .evaluate_plot import plot_evaluation
+from .perturb_topic import in_window, perturb_to_topic
 from .plot_file import check_plot_file
 from .randomness_options import choose_secret, new_secret_file, read_secret_file
 from .running import Engine, engine_session
 from .show import Screen
+from .simulate import Beside
 from .simulate import simulate as run_simulate
+from .simulate_topic import simulate_to_topic
 
 __all__ = ["main"]
 
@@ -173,6 +182,12 @@ _round = _options(
 _max_rejects = click.option(
     "--max-rejects", type=float, default=1.0, show_default=True, metavar="SHARE", help="Stop beyond this share."
 )
+_kafka_config = click.option("--kafka-config", metavar="FILE", help="Settings of librdkafka: TLS, SASL.")
+_slice = _options(
+    click.option("--window-start", metavar="TIME", help="The reports belong to the slice of time that starts then."),
+    click.option("--window", metavar="TIME", help="Length of that slice: 10m, 1h, 1d."),
+    _kafka_config,
+)
 _records = _options(
     _sensitive_table,
     click.option("--strict", is_flag=True, help="Refuse a file at its first invalid pair."),
@@ -241,11 +256,14 @@ def collect(ctx: click.Context, /, **options: Any) -> None:
 @_overwrite
 @ledger_options
 @_round
+@_slice
 @_json
 @_traceback
 @click.pass_context
 def perturb(ctx: click.Context, /, **options: Any) -> None:
     r"""The client half: records → reports.
+
+    With --window-start and --window the reports belong to a slice of time, for a server that runs `ldp-beam stream`.
 
     \b
     Example:
@@ -254,7 +272,10 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
           --secret-file secret.hex --period 2026-11
     """
     screen = Screen(quiet=options["as_json"])
-    run = _client_run(ctx, options, screen)
+    run = in_window(_client_run(ctx, options, screen), options["window_start"], options["window"])
+    if is_kafka(options["output"]):
+        _perturb_to_topic(run, options, screen)
+        return
     with screen.progress():
         manifest = run_perturb(
             run,
@@ -280,6 +301,7 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
 @_round
 @_server_secret
 @click.option("--period", metavar="TEXT", help="Count reports of this period only.")
+@click.option("--joint-em", is_flag=True, help="Frequencies by EM over the reports themselves (one symbol a user).")
 @click.option("--detect-poisoning", is_flag=True, help="Warn of reports that no honest crowd sends (unary reports).")
 @_json
 @_traceback
@@ -312,6 +334,7 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
                 server_secret=options["server_secret_file"],
                 period=options["period"],
                 detect_poisoning=options["detect_poisoning"],
+                joint_em=options["joint_em"],
                 max_rejects=options["max_rejects"],
                 **common,
             )
@@ -354,7 +377,12 @@ def stream(ctx: click.Context, /, **options: Any) -> None:
 @click.option("--keys", type=click.IntRange(1), default=100, show_default=True, help="Size of the key domain.")
 @click.option("--pairs-per-user", type=click.IntRange(1), help="Pairs that each user holds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed gives other people.")
-@click.option("--output", required=True, metavar="FILE", help=".parquet, .avro, .csv or .csv.gz")
+@click.option("--output", metavar="FILE", help=".parquet, .avro, .csv or .csv.gz")
+@click.option("--to", metavar="kafka://…", help="Or a topic: records at event times, for `stream --records`.")
+@_kafka_config
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Users a second (--to).")
+@click.option("--start", metavar="TIME", help="Event time of the first user (--to).")
+@click.option("--span", metavar="TIME", help="Event time from the first user to the last (--to).")
 @click.option("--layout", type=click.Choice(["nested", "pairs"]), help="Default: nested, pairs for CSV.")
 @click.option("--user-ids", type=click.Choice(["text", "integer"]), default="text", show_default=True)
 @click.option("--range", "value_range", type=float, nargs=2, default=(-1.0, 1.0), show_default=True, help="Raw units.")
@@ -363,11 +391,13 @@ def stream(ctx: click.Context, /, **options: Any) -> None:
 @click.option("--mechanism", default="pckv-ue", show_default=True, help="Mechanism of that definition.")
 @click.option("--epsilon", default="1", show_default=True, help="Privacy budget of that definition.")
 @_overwrite
-@_later("--to")
 @_json
 @_traceback
 def simulate(**options: Any) -> None:
     r"""Synthetic records of a population.
+
+    With --to they go to a topic of Kafka, each user with an event time: at --rate they happen as they are sent, without
+    it they are spread over the --span (an hour) that ends now.
 
     \b
     Example:
@@ -379,6 +409,15 @@ def simulate(**options: Any) -> None:
         pairs_per_user=options["pairs_per_user"] or 0,
         seed=options["seed"],
     )
+    if (options["to"] is None) == (options["output"] is None):
+        raise InputError("Give either --output FILE or --to kafka://HOST:PORT/TOPIC.")
+    if options["to"] is not None:
+        summary = _simulate_to_topic(population, options)
+        if options["as_json"]:
+            _print_json(summary)
+        else:
+            Screen().say(f"{summary['users']:,} users in {summary['messages']:,} messages to {summary['topic']}")
+        return
     summary = run_simulate(
         population,
         options["users"],
@@ -511,6 +550,50 @@ cli.add_command(doctor)
 cli.add_command(audit)
 cli.add_command(plan)
 cli.add_command(ledger)
+
+
+# -- topics ---------------------------------------------------------------------------------------------
+
+
+def _perturb_to_topic(run: ClientRun, options: dict[str, Any], screen: Screen) -> None:
+    if options["round_"] is not None or options["state"] is not None or options["format_"] != "parquet":
+        raise InputError("--round, --state and --format belong to reports in files: leave them out with a topic.")
+    with screen.progress():
+        manifest = perturb_to_topic(
+            run, KafkaAddress.parse(options["output"]), KafkaConfig.given(options["kafka_config"])
+        )
+    if options["as_json"]:
+        _print_json(manifest)
+    sent = manifest["sent"]
+    screen.say(f"{sent['reports']:,} reports in {sent['messages']:,} messages to {sent['topic']}")
+
+
+def _simulate_to_topic(population: Population, options: dict[str, Any]) -> dict[str, Any]:
+    if options["layout"] == "pairs":
+        raise InputError("--layout pairs: messages hold one row a user (nested). Leave --layout out with --to.")
+    people = Generated(
+        population=population,
+        users=options["users"],
+        user_ids=options["user_ids"],
+        value_range=options["value_range"],
+    )
+    timed = TimedPeople.over(
+        people,
+        rate=options["rate"],
+        span=None if options["span"] is None else float(parse_duration(options["span"], "--span")),
+        start=None if options["start"] is None else float(parse_time(options["start"])),
+        now=time.time(),
+    )
+    beside = Beside(
+        truth=options["truth"],
+        collection=options["collection_to"],
+        mechanism=options["mechanism"],
+        epsilon=options["epsilon"],
+        overwrite=options["overwrite"],
+    )
+    return simulate_to_topic(
+        timed, KafkaAddress.parse(options["to"]), KafkaConfig.given(options["kafka_config"]), beside
+    )
 
 
 # -- from options to arguments ----------------------------------------------------------------------------

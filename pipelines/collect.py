@@ -49,6 +49,8 @@ class ClientRun:
         memo: memoised collection, or None.
         group: padding "auto": who answers, and with what; None for everybody.
         reads: the collection under whose rules records are read, where it is another one than `collection`.
+        window_start: start of the slice of time that the reports belong to, see `perturb_topic.in_window`; or "".
+        window_seconds: its length.
     """
 
     collection: Collection
@@ -63,6 +65,8 @@ class ClientRun:
     memo: Memo | None = None
     group: Group | None = None
     reads: Collection | None = None
+    window_start: str = ""
+    window_seconds: int = 0
 
     @property
     def records_of(self) -> Collection:
@@ -236,7 +240,14 @@ def perturb_once(
                 collection, run.secret, period=period, memo=run.memo, group=run.group
             )
             written = reports | "WriteReports" >> WriteReports(
-                collection, str(result.staging), format_, period=period, private=private, memoised=run.memo is not None
+                collection,
+                str(result.staging),
+                format_,
+                period=period,
+                private=private,
+                memoised=run.memo is not None,
+                window_start=run.window_start,
+                window_seconds=run.window_seconds,
             )
             (read, written, *charge.digests(reports)) | "Summary" >> WriteSummary(str(result.staging / _SUMMARY))
         summary = read_summary(str(result.staging / _SUMMARY))

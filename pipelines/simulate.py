@@ -28,7 +28,7 @@ from ..schemas.mechanism_fields import MECHANISM_FIELDS
 from ..schemas.uldp_fields import TABLE as ULDP_TABLE
 from ..transforms.generated import Layout, UserIds, record_batches, records_schema, to_raw
 
-__all__ = ["Layout", "UserIds", "collection_text", "record_batches", "simulate"]
+__all__ = ["Beside", "Layout", "UserIds", "collection_text", "record_batches", "simulate"]
 
 #: Users of one Parquet row group: a few million bytes, so that a reader's memory stays small.
 ROW_GROUP_USERS = 1 << 16
@@ -71,22 +71,13 @@ def simulate(
         InputError: for an ending, a size or a range that cannot be, or an output that exists.
     """
     path, layout = _checked_output(output, layout, users, value_range)
-    if collection is not None:
-        _check_collection(mechanism)
-    _check_targets(path, truth, collection, overwrite=overwrite)
+    beside = Beside(truth=truth, collection=collection, mechanism=mechanism, epsilon=epsilon, overwrite=overwrite)
+    beside.check(path)
     known = Truth(keys=population.keys)
     batches = record_batches(population, users, layout=layout, user_ids=user_ids, value_range=value_range, truth=known)
     with _appearing(path) as partial:
         rows = _Writer(path, layout, user_ids).write(partial, batches)
-    if truth is not None:
-        with _appearing(Path(truth)) as partial:
-            _write_truth(partial, known, value_range)
-    if collection is not None:
-        text = collection_text(
-            population, name=population.name, mechanism=mechanism, epsilon=epsilon, value_range=value_range
-        )
-        with _appearing(Path(collection)) as partial:
-            partial.write_text(text, encoding="utf-8")
+    beside.write(population, known, value_range)
     return {
         "path": str(path),
         "layout": layout,
@@ -99,6 +90,51 @@ def simulate(
         "truth": None if truth is None else str(truth),
         "collection": None if collection is None else str(collection),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Files that a simulation writes beside the records.
+
+    Attributes:
+        truth: CSV file with the true figures, or None.
+        collection: TOML file with a matching definition, or None.
+        mechanism: its mechanism.
+        epsilon: its privacy budget, as decimal text.
+        overwrite: whether files that exist may be replaced.
+    """
+
+    truth: str | Path | None = None
+    collection: str | Path | None = None
+    mechanism: str = "pckv-ue"
+    epsilon: str = "1"
+    overwrite: bool = False
+
+    def check(self, records: Path | None) -> None:
+        """Refuse what cannot be written, before anything is; `records` is the file of records, if there is one.
+
+        Raises:
+            InputError: A file exists, or the definition would have to be guessed.
+        """
+        if self.collection is not None:
+            _check_collection(self.mechanism)
+        _check_targets(records, self.truth, self.collection, overwrite=self.overwrite)
+
+    def write(self, population: Population, known: Truth, value_range: tuple[float, float]) -> None:
+        """Write the files that were asked for."""
+        if self.truth is not None:
+            with _appearing(Path(self.truth)) as partial:
+                _write_truth(partial, known, value_range)
+        if self.collection is not None:
+            text = collection_text(
+                population,
+                name=population.name,
+                mechanism=self.mechanism,
+                epsilon=self.epsilon,
+                value_range=value_range,
+            )
+            with _appearing(Path(self.collection)) as partial:
+                partial.write_text(text, encoding="utf-8")
 
 
 def collection_text(

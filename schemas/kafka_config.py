@@ -84,6 +84,11 @@ class KafkaConfig:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
+    def given(cls, path: str | None) -> KafkaConfig:
+        """Return the settings of a --kafka-config, or none where none was given."""
+        return cls() if path is None else cls.load(path)
+
+    @classmethod
     def load(cls, path: str | Path) -> KafkaConfig:
         """Read a file: TOML where its name ends in .toml, otherwise a line `name=value` for each setting.
 

@@ -24,7 +24,7 @@ __all__ = ["GenerateStream", "TimedPeople"]
 
 #: People of a batch, and so of a message.
 BATCH_USERS: Final = 1000
-#: Seconds of event time that a batch may span, so that few people a second still come at once.
+#: Seconds on the wall that a batch may gather, so that few people a second come at once too.
 _BATCH_SECONDS: Final = 0.2
 _PAUSE: Final = Duration(micros=100_000)
 _TURN_BATCHES: Final = 100
@@ -73,7 +73,7 @@ class TimedPeople:
     ) -> TimedPeople:
         """Fill in what is not given, as `parse` does."""
         if span is None:
-            span = people.users / rate if rate else 3600.0
+            span = max(people.users, 1) / rate if rate else 3600.0
         if start is None:
             start = now if rate else now - span
         return cls(people=people, start=start, span=span, rate=rate)
@@ -81,7 +81,7 @@ class TimedPeople:
     def batches(self, first: int, stop: int) -> Iterator[tuple[float, pa.RecordBatch]]:
         """Yield the records of the users first to stop - 1 with the earliest event time of each batch."""
         block, number = None, -1
-        step = max(1, min(BATCH_USERS, self._users_in(_BATCH_SECONDS)))
+        step = BATCH_USERS if self.rate is None else max(1, min(BATCH_USERS, int(self.rate * _BATCH_SECONDS)))
         while first < stop:
             if number != first // BLOCK_USERS:
                 number = first // BLOCK_USERS
@@ -93,9 +93,6 @@ class TimedPeople:
     def due(self, seconds: float) -> int:
         """Return how many people have come out after so many seconds."""
         return self.people.users if self.rate is None else min(self.people.users, int(seconds * self.rate))
-
-    def _users_in(self, seconds: float) -> int:
-        return int(seconds * self.people.users / self.span)
 
     def _time(self, user: int) -> float:
         return self.start + user / self.people.users * self.span

@@ -60,6 +60,8 @@ class WriteReports(beam.PTransform):
         period: name of the period.
         private: whether the randomness is secret.
         memoised: whether an unchanged record repeats its report in every period.
+        window_start: start of the slice of time that the reports belong to, or "".
+        window_seconds: its length.
     """
 
     def __init__(
@@ -71,9 +73,18 @@ class WriteReports(beam.PTransform):
         period: str = "",
         private: bool = True,
         memoised: bool = False,
+        window_start: str = "",
+        window_seconds: int = 0,
     ) -> None:
         super().__init__()
-        header = collection.header("reports", period=period, private=private, memoised=memoised)
+        header = collection.header(
+            "reports",
+            period=period,
+            private=private,
+            memoised=memoised,
+            window_start=window_start,
+            window_seconds=window_seconds,
+        )
         schema = collection.report_schema(header)
         self._write = _Write(folder, format_, schema)
 

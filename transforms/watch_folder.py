@@ -34,8 +34,9 @@ _TURN_FILES: Final = 200
 class FileDecoder(Protocol):
     """Knows the files of a folder."""
 
-    #: Endings of the names that are looked at.
-    suffixes: tuple[str, ...]
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Endings of the names that are looked at."""
 
     def event_time(self, path: str, now: float) -> float:
         """Return the earliest event time in a file, in seconds since 1970; `now` is the latest that it may tell of.

@@ -10,11 +10,12 @@ import click
 
 from ..errors import InputError
 from ..schemas.event_windows import Windows, parse_duration
-from ..schemas.kafka_config import is_kafka
+from ..schemas.kafka_config import KafkaAddress, KafkaConfig, is_kafka
 from ..schemas.manifest import Randomness
 from ..schemas.records import Columns
 from ..transforms.collection import Collection
 from ..transforms.event_clock import Pace
+from ..transforms.kafka_results import TOPIC_FORMATS
 from ..transforms.memo import Memo
 from ..transforms.slice_records import Clients
 from ..transforms.table_files import FORMATS
@@ -24,12 +25,12 @@ from .running import Engine
 from .show import Screen
 from .stream import StreamRun, stream
 from .stream_charging import LedgerCharge
+from .stream_sinks import TopicSink
 from .stream_sources import open_source
 from .stream_status import StatusLine
 
 __all__ = ["run_stream", "stream_options"]
 
-_IDLE_SECONDS = 5.0
 _CLIENT_OPTIONS = ("secret_file", "seed", "period", "ledger", "population", "memoise", "memoise_states")
 
 
@@ -47,6 +48,13 @@ def stream_options(function: Any) -> Any:
             "--arrival-delay", default="5s", show_default=True, metavar="TIME", help="Until a slice has all arrived."
         ),
         click.option("--drain", is_flag=True, help="End when the source has been read to its end; for replays."),
+        click.option(
+            "--topic-format",
+            type=click.Choice(list(TOPIC_FORMATS)),
+            default="json",
+            show_default=True,
+            help="Of results in a topic.",
+        ),
         click.option("--kafka-config", metavar="FILE", help="Settings of librdkafka: TLS, SASL."),
         click.option("--early", metavar="TIME", help="Publish open windows this often, too."),
         click.option(
@@ -55,7 +63,12 @@ def stream_options(function: Any) -> Any:
         click.option("--slide", metavar="TIME", help="Sliding windows: from one start to the next; users' slices."),
         click.option("--window", metavar="TIME", required=True, help="Length of a window: 30s, 10m, 1h, 7d."),
         click.option("--records", "from_records", is_flag=True, help="The source holds raw records: simulate clients."),
-        click.option("--source", required=True, metavar="kafka://…|DIR|…", help="Reports, or records (--records)."),
+        click.option(
+            "--source",
+            required=True,
+            metavar="DIR|kafka://…",
+            help="Reports; with --records raw records, also simulate:…",
+        ),
     ):
         function = option(function)
     return function
@@ -75,12 +88,13 @@ def run_stream(options: dict[str, Any], engine: Engine, columns: Columns) -> Non
         options["source"],
         collection,
         _pace(options, windows),
-        records=clients is not None,
+        columns=None if clients is None else clients.columns,
         kafka_config=options["kafka_config"],
-        until_idle=_IDLE_SECONDS if options["drain"] else None,
+        drain=options["drain"],
     )
+    sink = None
     if topic is not None:
-        raise InputError(f"--output {topic}: results in a topic are not available yet.")
+        sink = TopicSink(KafkaAddress.parse(topic), KafkaConfig.given(options["kafka_config"]), options["topic_format"])
     job = StreamRun(
         collection=collection,
         source=source,
@@ -90,6 +104,7 @@ def run_stream(options: dict[str, Any], engine: Engine, columns: Columns) -> Non
         clients=clients,
         randomness=randomness,
         format_=options["format_"],
+        sink=sink,
         overwrite=options["overwrite"],
     )
     with StatusLine(quiet=options["as_json"] or not options["status"]) as status:

@@ -1,9 +1,10 @@
-"""From `--source` to what a stream reads: a topic of Kafka, a watched folder, or a generator."""
+"""From `--source` to what a stream reads: a topic of Kafka, a watched folder, or people who do not exist."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import apache_beam as beam
 import pyarrow as pa
@@ -11,48 +12,58 @@ import pyarrow as pa
 from ..errors import InputError
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig, is_kafka
 from ..schemas.messages import Reject
+from ..schemas.records import Columns
 from ..transforms.collection import Collection
 from ..transforms.event_clock import Pace
+from ..transforms.generate_stream import GenerateStream, TimedPeople
+from ..transforms.generated import is_generated
 from ..transforms.kafka_client import Partition, make_consumer, partition_limits, topic_partitions
-from ..transforms.kafka_source import ReadKafka
-from ..transforms.report_messages import ReportDecoder
+from ..transforms.kafka_source import Decoder, ReadKafka
+from ..transforms.record_messages import RecordDecoder, RecordFiles
+from ..transforms.report_messages import ReportDecoder, ReportFiles
+from ..transforms.watch_folder import FileDecoder, WatchFolder
 from .stream import StreamSource
 
-__all__ = ["KafkaReports", "open_source"]
+__all__ = ["FolderSource", "GeneratedSource", "KafkaSource", "open_source"]
+
+#: Seconds without a message after which a topic that is drained has ended.
+_IDLE_SECONDS = 5.0
+
+Read = tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Reject] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaReports:
-    """Reports in a topic.
+class KafkaSource:
+    """Reports, or records of simulated clients, in a topic.
 
     Attributes:
         address: the topic.
-        collection: whose reports they are.
+        decode: what its messages hold.
         pace: how event time passes.
         config: settings of librdkafka.
-        until_idle: end when nothing has come for so many seconds, or None.
+        drain: end when nothing has come for a while.
     """
 
     address: KafkaAddress
-    collection: Collection
+    decode: Decoder
     pace: Pace
     config: KafkaConfig = field(default_factory=KafkaConfig)
-    until_idle: float | None = None
+    drain: bool = False
 
     @property
     def name(self) -> str:
         """The topic's address."""
         return str(self.address)
 
-    def read(self, pipeline: beam.Pipeline) -> tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Reject] | None]:
-        """Read all partitions from their first message on; the sink writes the same windows again."""
+    def read(self, pipeline: beam.Pipeline) -> Read:
+        """Read all partitions from their first message on; the sink leaves what it has published as it is."""
         found = pipeline | "Source" >> ReadKafka(
             self.address,
             self._partitions(),
-            ReportDecoder.of(self.collection),
+            self.decode,
             self.pace,
             config=self.config,
-            until_idle=self.until_idle,
+            until_idle=_IDLE_SECONDS if self.drain else None,
         )
         return found.batches, found.rejects
 
@@ -65,8 +76,61 @@ class KafkaReports:
             consumer.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class FolderSource:
+    """Files of reports, or of raw records, that appear in a folder.
+
+    Attributes:
+        folder: the folder.
+        decode: what its files hold.
+        pace: how event time passes.
+        drain: read what is there and end.
+    """
+
+    folder: str
+    decode: FileDecoder
+    pace: Pace
+    drain: bool = False
+
+    @property
+    def name(self) -> str:
+        """The folder's path."""
+        return self.folder
+
+    def read(self, pipeline: beam.Pipeline) -> Read:
+        """Read each file once."""
+        watch = WatchFolder(self.folder, self.decode, self.pace, drain=self.drain)
+        found = pipeline | "Source" >> watch
+        return found.batches, found.rejects
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedSource:
+    """Raw records of people who do not exist.
+
+    Attributes:
+        name: as it was given.
+        people: who comes when.
+        pace: how event time passes.
+    """
+
+    name: str
+    people: TimedPeople
+    pace: Pace
+
+    def read(self, pipeline: beam.Pipeline) -> Read:
+        """Make them up; the source ends with the last of them."""
+        return pipeline | "Source" >> GenerateStream(self.people, self.pace), None
+
+
 def open_source(
-    text: str, collection: Collection, pace: Pace, *, records: bool, kafka_config: str | None, until_idle: float | None
+    text: str,
+    collection: Collection,
+    pace: Pace,
+    *,
+    columns: Columns | None = None,
+    kafka_config: str | None = None,
+    drain: bool = False,
 ) -> StreamSource:
     """Return the source that `--source` names.
 
@@ -74,20 +138,25 @@ def open_source(
         text: what was given.
         collection: what is collected.
         pace: how event time passes.
-        records: whether it holds raw records instead of reports.
+        columns: columns of raw records, where the source holds such; None where it holds reports.
         kafka_config: file with settings of librdkafka, or None.
-        until_idle: end when nothing has come for so many seconds, or None to go on for ever.
+        drain: end when the source has been read to its end.
 
     Raises:
         InputError: It names nothing that can be read.
     """
-    settings: dict[str, Any] = {"pace": pace, "until_idle": until_idle}
+    if is_generated(text):
+        if columns is None:
+            raise InputError(f"--source {text} makes up raw records: give --records, which simulates their clients.")
+        return GeneratedSource(name=text, people=TimedPeople.parse(text, now=time.time()), pace=pace)
     if is_kafka(text):
-        if records:
-            raise InputError(
-                f"--source {text} with --records: topics hold reports, which clients have perturbed; raw records are "
-                "read from a folder or made by a generator."
-            )
         config = KafkaConfig() if kafka_config is None else KafkaConfig.load(kafka_config)
-        return KafkaReports(address=KafkaAddress.parse(text), collection=collection, config=config, **settings)
-    raise InputError(f"--source {text}: give a topic (kafka://HOST:PORT/TOPIC).")
+        decode = ReportDecoder.of(collection) if columns is None else RecordDecoder(columns)
+        return KafkaSource(address=KafkaAddress.parse(text), decode=decode, pace=pace, config=config, drain=drain)
+    if not Path(text).is_dir():
+        raise InputError(
+            f"--source {text} is no folder. Give the folder that files of reports appear in, a topic "
+            "(kafka://HOST:PORT/TOPIC), or with --records people who do not exist (simulate:gauss,users=100000,…)."
+        )
+    files = ReportFiles(collection) if columns is None else RecordFiles(columns)
+    return FolderSource(folder=str(Path(text).absolute()), decode=files, pace=pace, drain=drain)

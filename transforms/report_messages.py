@@ -113,12 +113,12 @@ class ReportFiles:
         """Yield the reports of a file; of a damaged one what can be read."""
         rows = 0
         try:
-            start = self.event_time(path, now)
+            start, told = self.event_time(path, now), self._header(path).metadata()
             for part in inspect_report_file(path, self.collection)[1]:
                 for batch, malformed in read_batches(self.collection, part):
                     rows += batch.num_rows
                     if batch.num_rows:
-                        yield start, batch
+                        yield start, batch.replace_schema_metadata(told)
                     if malformed:
                         yield Reject(NULL_REPORTS, malformed, path, "reports with a null or a number out of range")
         except RefusedMessage as error:  # it was replaced since it was listed

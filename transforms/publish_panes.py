@@ -15,7 +15,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -55,7 +55,7 @@ class Published:
         outcome: "written", "same" (it was there), "behind" (a later one was there) or "conflict" (the window was final
             with another result, which stays).
         folder: where it is, or what stands in its place.
-        estimates: what it says; None where it was not written.
+        estimates: what it says; None where something else stays in its place.
     """
 
     outcome: str
@@ -145,7 +145,11 @@ class PaneWriter:
         last = earlier[-1] if earlier else None
         digest = _digest(pane.counts)
         outcome = "written" if last is None else _outcome(last.window, pane, digest)
-        if last is not None and outcome in ("same", "behind"):
+        if last is not None and outcome == "same":
+            # It is told again, since whoever else takes results may not have heard of it when the engine stopped.
+            pane = replace(pane, timing=str(last.window["timing"]))
+            return Published(outcome, str(last.path), self.estimates(pane, last.number))
+        if last is not None and outcome == "behind":
             return Published(outcome, str(last.path))
         number = 0 if last is None else last.number + 1
         name = f"{_PANE}{number:03d}" if outcome == "written" else f"{_CONFLICT}{digest[:12]}"

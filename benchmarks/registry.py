@@ -42,6 +42,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("import_time", "how long a small client waits for the mechanisms to be imported", 1),
     Benchmark("collect", "the whole job `collect` beside the same loop without Beam: rates, slopes, memory", 6),
     Benchmark("engines", "the same job on the local runner, Prism, Flink and Spark", 10, needs="Java, Maven and Go"),
+    Benchmark("counts_store", "a year of days with 100,000 keys, estimated anew from a counts store", 3),
     Benchmark("coverage", "how often 95 % intervals hold the truth", 10),
     Benchmark("poisoning", "what fake users gain, mechanism by mechanism, and whether it is noticed", 3),
     Benchmark("accuracy_uu", "errors of PCKV at a synthetic setting, beside a reference", 30),

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import InputError, did_you_mean
-from ..mechanisms import Counts, MultiRound
+from ..mechanisms import AutoPadding, Counts, MultiRound
 from ..schemas.counts import MAIN_GROUP, counts_schema
 from ..schemas.counts_store import StoredDay
 from ..schemas.manifest import Manifest, Randomness
@@ -164,6 +164,12 @@ def aggregate_store(
 
 
 def _require_sense(collection: Collection, run: StoreRun) -> None:
+    if isinstance(collection.mechanism, AutoPadding):
+        raise InputError(
+            'padding = "auto" asks two questions, of which the second depends on the answers to the first, so that its '
+            "counts do not belong to one definition. Let `ldp-beam collect` or `aggregate` find the padding once, and "
+            "keep counts under the definition with that number."
+        )
     if isinstance(collection.mechanism, MultiRound):
         raise InputError(
             f"{collection.mechanism.name} asks in rounds: what is asked next depends on the counts so far, so that "

@@ -126,8 +126,8 @@ def write_day(file: BinaryIO, content: DayFile) -> None:
         file,
         compression="zstd",
         row_group_size=max(1, table.num_rows),
-        use_dictionary=["group", "statistic"],
-        column_encoding={"round": "PLAIN", "cell": "DELTA_BINARY_PACKED", "count": "PLAIN"},
+        use_dictionary=["round", "group", "statistic"],
+        column_encoding={"cell": "DELTA_BINARY_PACKED", "count": "DELTA_BINARY_PACKED"},
     )
 
 

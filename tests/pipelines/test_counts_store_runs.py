@@ -269,6 +269,8 @@ def test_another_definition_a_seed_and_rounds_are_refused(world, run, run_json, 
     Path(world.definition).write_text(text)
     world.store = world.folder / "rounds-store"
     assert "asks in rounds" in refused(run, world, "--since", NIGHTS[0])
+    world.definition = define("auto.toml", padding='"auto"')
+    assert "asks two questions" in refused(run, world, "--since", NIGHTS[0])
 
 
 def test_a_stranger_among_the_files_is_refused_alone(world):

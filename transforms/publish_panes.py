@@ -5,7 +5,7 @@
 Engines may run a bundle again, and a stream that was stopped may be read from its beginning again, so a pane may arrive
 more than once. What is on the disk decides: a pane that says what the last one says is not written again, one that
 knows of fewer reports than the last is a repetition that is still under way and is left out, and a window that is final
-stays as it is. A different final result is put beside it, as `conflict-…`, and told of.
+stays as it is. A final result with reports that the published one lacks is put beside it, as `conflict-…`, and told of.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from typing import Any, Final
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from apache_beam.metrics import Metrics
 
 from ..errors import RunError
 from ..mechanisms import Counts
-from ..schemas.counts import MAIN_GROUP, counts_schema
+from ..schemas.counts import MAIN_GROUP, counts_from_table, counts_schema
 from ..schemas.event_time import time_text
 from ..schemas.event_windows import Windows
 from ..schemas.manifest import MANIFEST_NAME
@@ -145,6 +146,8 @@ class PaneWriter:
         last = earlier[-1] if earlier else None
         digest = _digest(pane.counts)
         outcome = "written" if last is None else _outcome(last.window, pane, digest)
+        if last is not None and outcome == "conflict" and self._is_part(pane.counts, last.path / _COUNTS):
+            outcome = "behind"
         if last is not None and outcome == "same":
             # It is told again, since whoever else takes results may not have heard of it when the engine stopped.
             pane = replace(pane, timing=str(last.window["timing"]))
@@ -158,6 +161,13 @@ class PaneWriter:
             return Published(outcome, str(path))
         estimates = self._into(path, number, pane, digest)
         return Published(outcome, str(path), estimates)
+
+    def _is_part(self, counts: Counts, published: Path) -> bool:
+        """Whether counts hold no report that the published ones lack: what a stream that begins in the middle counts."""
+        sizes = {name: len(cells) for name, cells in self.collection.mechanism.zero().cells.items()}
+        (found,) = counts_from_table(pq.read_table(published), sizes).values()
+        n, cells = found
+        return counts.n <= n and all(bool((part <= cells[name]).all()) for name, part in counts.cells.items())
 
     def _into(self, path: Path, number: int, pane: Pane, digest: str) -> pa.RecordBatch:
         staging = path.parent / f".{path.name}.{uuid.uuid4().hex[:12]}.partial"

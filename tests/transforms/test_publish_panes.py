@@ -119,6 +119,12 @@ def test_a_final_result_is_never_replaced_and_another_one_is_told_of(writer):
     assert len(list(writer_path(first).parent.iterdir())) == 2
 
 
+def test_a_stream_that_begins_in_the_middle_does_not_contradict_what_was_published(writer):
+    first = writer.write(pane(5))
+    assert writer.write(pane(4)).outcome == "behind"
+    assert len(list(writer_path(first).parent.iterdir())) == 1
+
+
 def test_what_breaks_off_leaves_nothing(writer, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

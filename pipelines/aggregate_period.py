@@ -398,8 +398,6 @@ def _warnings(store: CountsStore, done: _Done, gaps: Sequence[date]) -> list[str
         found.append(f"{len(done.refused):,} files were refused in all.")
     if gaps:
         found.append(f"The period has {len(gaps):,} days without counts: {spans_text(gaps)}.")
-    if done.left_alone:
-        found.append(f"Files of days outside the period were not counted: {spans_text(done.left_alone)}.")
     if not store.private:
         found.append("The randomness of these reports came from a seed: they are not private.")
     return found

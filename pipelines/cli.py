@@ -39,7 +39,7 @@ from .cli_engine import doctor, engine
 from .cli_ledger import ledger, ledger_arguments, ledger_options
 from .cli_plan import plan
 from .cli_report import report
-from .cli_store import GAPS_EXIT_CODE, beyond_gaps, store_options, store_run
+from .cli_store import GAPS_EXIT_CODE, beyond_gaps, store_line, store_options, store_run
 from .cli_stream import run_stream, stream_options
 from .client import RecordSource
 from .collect import ClientRun
@@ -344,8 +344,10 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
     if options["as_json"]:
         _print_json(manifest)
     screen.result(Path(options["output"]), manifest)
-    if store is not None and beyond_gaps(store, manifest):
-        ctx.exit(GAPS_EXIT_CODE)
+    if store is not None:
+        screen.say(store_line(manifest))
+        if beyond_gaps(store, manifest):
+            ctx.exit(GAPS_EXIT_CODE)
 
 
 @cli.command(cls=_BeamCommand)

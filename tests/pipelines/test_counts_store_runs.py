@@ -149,6 +149,25 @@ def test_a_period_needs_no_new_input(world, run_json):
     assert told["counts_store"]["gaps"] == ["2026-10-30", "2026-10-31", "2026-11-04", "2026-11-05"]
 
 
+def test_days_counted_back_from_today(world, run, monkeypatch):
+    monkeypatch.setattr("ldp_beam.pipelines.cli_store._today", lambda: parse_day("2026-11-04", ""))
+    for day in NIGHTS:
+        world.reports(day)
+    told = world.aggregate(
+        *("--input", world.folder / "reports" / "*" / "*.parquet", "--since", "3d", "--until", "yesterday")
+    )
+    assert (told["counts_store"]["since"], told["counts_store"]["until"]) == (NIGHTS[0], NIGHTS[2])
+    assert world.aggregate("--since", "2d")["counts_store"]["since"] == NIGHTS[1]
+    assert world.aggregate("--until", "today")["counts_store"]["gaps"] == ["2026-11-04"]
+    code, _, err = run(
+        *("aggregate", "--collection", world.definition, "--counts-store", world.store, "--overwrite"),
+        *("--output", world.folder / "result"),
+    )
+    assert code == 0
+    assert "Days from 2026-11-01 to 2026-11-03: 3 with counts. Counted now: none" in err
+    assert "n counts reports, not people" in err
+
+
 def test_counts_files_are_an_input_too(world, run_json):
     folder = world.reports(NIGHTS[0])
     world.aggregate("--input", folder)
@@ -294,7 +313,7 @@ def test_a_copy_is_counted_once(world):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--since", "yesterday"), "give a date such as"),
+        (("--since", "soon"), "count back from today (UTC)"),
         (("--since", "2026-11-02", "--until", "2026-11-01"), "lies after"),
         (("--by", "year"), "--by year"),
         (("--by", "dya"), "Did you mean 'day'"),

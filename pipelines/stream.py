@@ -31,7 +31,7 @@ from .failures import translated
 from .results import manifest_of
 from .running import Clock, Engine
 from .runtime import Runtime, own_runtime
-from .stream_folder import CLIENTS_FOLDER, REJECTS_FOLDER, TALLY, StreamFolder
+from .stream_folder import CLIENTS_FOLDER, REJECTS_FOLDER, TALLY, EarlierRuns, StreamFolder
 from .stream_metrics import read_metrics
 
 __all__ = ["Follower", "StreamRun", "StreamSource", "stream"]
@@ -58,7 +58,9 @@ class StreamSource(Protocol):
     def name(self) -> str:
         """What people call it, without secrets."""
 
-    def read(self, pipeline: beam.Pipeline) -> tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Reject] | None]:
+    def read(
+        self, pipeline: beam.Pipeline, earlier: EarlierRuns
+    ) -> tuple[beam.PCollection[pa.RecordBatch], beam.PCollection[Reject] | None]:
         """Return batches whose timestamps are their event times, and what the source sets aside, if anything."""
 
 
@@ -211,7 +213,9 @@ def _identity(run: StreamRun) -> dict[str, Any]:
 
 def _pipeline(run: StreamRun, engine: Engine, folder: StreamFolder, runtime: Runtime, clock: Clock) -> beam.Pipeline:
     pipeline = beam.Pipeline(runner=runtime.runner, options=runtime.options())
-    batches, refused = run.source.read(pipeline)  # record batches at their event times; `Reject`s
+    batches, refused = run.source.read(
+        pipeline, folder.earlier(run.windows)
+    )  # record batches at their event times; `Reject`s
     batches = batches | "Global" >> beam.WindowInto(beam.window.GlobalWindows())
     aside = []
     if refused is not None:

@@ -19,19 +19,22 @@ from types import TracebackType
 from typing import Any, Final
 
 from ..errors import InputError
+from ..schemas.event_time import parse_time
+from ..schemas.event_windows import Windows
 from ..schemas.manifest import MANIFEST_NAME
 from ..schemas.tally import INVALID_REASONS, SET_ASIDE_REASONS
 from ..transforms.publish_panes import WINDOWS_FOLDER, PaneFolder, pane_folders
 from ..transforms.set_aside import read_set_aside, replace_file
 
-__all__ = ["CLIENTS_FOLDER", "REJECTS_FOLDER", "TALLY", "StreamFolder", "latest_panes"]
+__all__ = ["CLIENTS_FOLDER", "REJECTS_FOLDER", "TALLY", "EarlierRuns", "StreamFolder", "latest_panes"]
 
 REJECTS_FOLDER: Final = "rejects"
 CLIENTS_FOLDER: Final = "clients"
 #: File of the exact tallies of raw data; no reason for setting aside has this name.
 TALLY: Final = "tally"
 _LOCK: Final = ".lock"
-_OURS: Final = {MANIFEST_NAME, WINDOWS_FOLDER, REJECTS_FOLDER, CLIENTS_FOLDER, _LOCK}
+_OFFSETS: Final = ".offsets"
+_OURS: Final = {MANIFEST_NAME, WINDOWS_FOLDER, REJECTS_FOLDER, CLIENTS_FOLDER, _LOCK, _OFFSETS}
 
 
 def latest_panes(folder: Path) -> list[PaneFolder]:
@@ -48,6 +51,21 @@ class _Seen:
     last: PaneFolder
     published: float
     conflicts: int
+
+
+@dataclass(frozen=True)
+class EarlierRuns:
+    """What a source needs to know of earlier runs of the same stream.
+
+    Attributes:
+        offsets: folder for notes of the source.
+        slice_seconds: length of the slices that windows are made of.
+        done: starts of the slices whose windows are all final.
+    """
+
+    offsets: str
+    slice_seconds: int
+    done: frozenset[int]
 
 
 class StreamFolder:
@@ -138,6 +156,14 @@ class StreamFolder:
             conflicts = len(list(window.glob("conflict-*")))
             published = (panes[-1].path / MANIFEST_NAME).stat().st_mtime
             self._windows[window.name] = _Seen(changed, panes[-1], published, conflicts)
+
+    def earlier(self, windows: Windows) -> EarlierRuns:
+        """Return what earlier runs have left here."""
+        self.look()
+        final = {parse_time(pane.window["start"]) for pane in self.panes() if pane.window["is_final"]}
+        slices = {time for start in final for time in range(start, windows.end(start), windows.slice)}
+        done = frozenset(time for time in slices if final.issuperset(windows.starts(time)))
+        return EarlierRuns(str(self.path / _OFFSETS), windows.slice, done)
 
     def version(self) -> Any:
         """Return something that changes when there is something new."""

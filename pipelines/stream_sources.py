@@ -17,12 +17,13 @@ from ..transforms.collection import Collection
 from ..transforms.event_clock import Pace
 from ..transforms.generate_stream import GenerateStream, TimedPeople
 from ..transforms.generated import is_generated
-from ..transforms.kafka_client import Partition, make_consumer, partition_limits, topic_partitions
+from ..transforms.kafka_offsets import KeepOffsets, next_partitions
 from ..transforms.kafka_source import Decoder, ReadKafka
 from ..transforms.record_messages import RecordDecoder, RecordFiles
 from ..transforms.report_messages import ReportDecoder, ReportFiles
 from ..transforms.watch_folder import FileDecoder, WatchFolder
 from .stream import StreamSource
+from .stream_folder import EarlierRuns
 
 __all__ = ["FolderSource", "GeneratedSource", "KafkaSource", "open_source"]
 
@@ -55,25 +56,23 @@ class KafkaSource:
         """The topic's address."""
         return str(self.address)
 
-    def read(self, pipeline: beam.Pipeline) -> Read:
-        """Read all partitions from their first message on; the sink leaves what it has published as it is."""
+    def read(self, pipeline: beam.Pipeline, earlier: EarlierRuns) -> Read:
+        """Read what windows that are not final yet may need, of earlier runs too.
+
+        Records are read from the first message on: one message may tell of several slices.
+        """
+        done = earlier.done if self.pace.slice_seconds else frozenset[int]()
         found = pipeline | "Source" >> ReadKafka(
             self.address,
-            self._partitions(),
+            next_partitions(self.address, self.config, earlier.offsets, done=done),
             self.decode,
             self.pace,
             config=self.config,
             until_idle=_IDLE_SECONDS if self.drain else None,
+            passed_over=done,
         )
+        found.progress | "Offsets" >> KeepOffsets(earlier.offsets, earlier.slice_seconds)
         return found.batches, found.rejects
-
-    def _partitions(self) -> list[Partition]:
-        consumer = make_consumer(self.address, self.config)
-        try:
-            numbers = topic_partitions(consumer, self.address)
-            return [Partition(one, partition_limits(consumer, self.address, one)[0]) for one in numbers]
-        finally:
-            consumer.close()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ class FolderSource:
         """The folder's path."""
         return self.folder
 
-    def read(self, pipeline: beam.Pipeline) -> Read:
+    def read(self, pipeline: beam.Pipeline, earlier: EarlierRuns) -> Read:
         """Read each file once."""
         watch = WatchFolder(self.folder, self.decode, self.pace, drain=self.drain)
         found = pipeline | "Source" >> watch
@@ -118,7 +117,7 @@ class GeneratedSource:
     people: TimedPeople
     pace: Pace
 
-    def read(self, pipeline: beam.Pipeline) -> Read:
+    def read(self, pipeline: beam.Pipeline, earlier: EarlierRuns) -> Read:
         """Make them up; the source ends with the last of them."""
         return pipeline | "Source" >> GenerateStream(self.people, self.pace), None
 
@@ -151,12 +150,16 @@ def open_source(
         return GeneratedSource(name=text, people=TimedPeople.parse(text, now=time.time()), pace=pace)
     if is_kafka(text):
         config = KafkaConfig() if kafka_config is None else KafkaConfig.load(kafka_config)
-        decode = ReportDecoder.of(collection) if columns is None else RecordDecoder(columns)
+        decode = (
+            ReportDecoder.of(collection, slice_seconds=pace.slice_seconds)
+            if columns is None
+            else RecordDecoder(columns)
+        )
         return KafkaSource(address=KafkaAddress.parse(text), decode=decode, pace=pace, config=config, drain=drain)
     if not Path(text).is_dir():
         raise InputError(
             f"--source {text} is no folder. Give the folder that files of reports appear in, a topic "
             "(kafka://HOST:PORT/TOPIC), or with --records people who do not exist (simulate:gauss,users=100000,…)."
         )
-    files = ReportFiles(collection) if columns is None else RecordFiles(columns)
+    files = ReportFiles(collection, pace.slice_seconds) if columns is None else RecordFiles(columns)
     return FolderSource(folder=str(Path(text).absolute()), decode=files, pace=pace, drain=drain)

@@ -159,7 +159,8 @@ def decode_message(
         expected: columns of the collection's reports.
         fingerprint: of the collection.
         round_: the round that is counted; 0 for collections of a single round.
-        slice_seconds: length that the slices must have, and a multiple of which they must start at; None for any.
+        slice_seconds: a slice must fit into this many seconds a whole number of times, and start at a multiple of its
+            own length, so that it lies in one window; None for any.
         now: seconds since 1970; a slice that ends later is refused. None not to look.
 
     Raises:
@@ -199,11 +200,11 @@ def check_header(
     start, length = header.event_time(), header.window_seconds
     if start is None:
         raise RefusedMessage(ANOTHER_SLICE, "its header names no slice of time (window_start), so it has no event time")
-    if slice_seconds is not None and (length != slice_seconds or start % slice_seconds):
+    if slice_seconds is not None and (slice_seconds % length or start % length):
         raise RefusedMessage(
             ANOTHER_SLICE,
-            f"its slice of {length} s starts at {header.window_start}; this stream counts slices of {slice_seconds} s "
-            "that start at multiples of their length",
+            f"its slice of {length} s starts at {header.window_start}; this stream counts slices that divide "
+            f"{slice_seconds} s and start at multiples of their length",
         )
     if now is not None and start + length > now:
         raise RefusedMessage(FROM_THE_FUTURE, f"its slice of {length} s from {header.window_start} on is not over yet")

@@ -51,6 +51,11 @@ class Pace:
         past = now - self.arrival_delay
         return past if self.slice_seconds == 0 else past // self.slice_seconds * self.slice_seconds
 
+    def slice_of(self, event_time: float) -> int:
+        """Return the start of the slice that a time lies in; times of records are in slices of a second."""
+        length = self.slice_seconds or 1
+        return int(event_time // length) * length
+
     def latest(self, now: float) -> float:
         """Return the time, in seconds since 1970, before which a slice must be over at `now`."""
         return now + self.clock_skew

@@ -9,13 +9,12 @@ window may need, into a sink that writes the same files again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.io.iobase import RestrictionProgress
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import TimestampedValue
@@ -27,7 +26,7 @@ from ..schemas.messages import MessageHeaders, RefusedMessage, Reject
 from .event_clock import EventClock, EventClockProvider, Pace
 from .kafka_client import Partition, make_consumer, partition_limits, require_kafka
 
-__all__ = ["Decoded", "Decoder", "FirstOffset", "KafkaOutputs", "ReadKafka"]
+__all__ = ["Decoded", "Decoder", "KafkaOutputs", "ReadKafka", "ReadProgress"]
 
 #: Stands for "no end" in a range of offsets; Kafka's own offsets stay below it.
 _ENDLESS: Final = (1 << 63) - 1
@@ -63,20 +62,20 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True)
-class FirstOffset:
-    """Where the messages of a slice begin in a partition, as far as one turn has seen.
+class ReadProgress:
+    """How far a partition has been read, and where in it the messages of each event time begin.
 
-    The least offset of each (partition, slice) is what a later run needs to know to read the slice again.
+    The least offset of a slice is what a later run needs to read the slice again, see `kafka_offsets`.
 
     Attributes:
         partition: number of the partition.
-        event_time: start of the slice (or time of a record), in seconds since 1970.
-        offset: of the first message.
+        first: (event time in seconds since 1970, offset of its first message) of one turn.
+        position: offset of the message after the last of this turn.
     """
 
     partition: int
-    event_time: float
-    offset: int
+    first: tuple[tuple[float, int], ...]
+    position: int
 
 
 @dataclass(frozen=True)
@@ -86,12 +85,12 @@ class KafkaOutputs:
     Attributes:
         batches: record batches whose Beam timestamps are their event times.
         rejects: `Reject`s, at the time at which they were read.
-        offsets: `FirstOffset`s, at their event times.
+        progress: `ReadProgress` of each turn.
     """
 
     batches: beam.PCollection[pa.RecordBatch]
     rejects: beam.PCollection[Reject]
-    offsets: beam.PCollection[FirstOffset]
+    progress: beam.PCollection[ReadProgress]
 
 
 class ReadKafka(beam.PTransform):
@@ -108,6 +107,8 @@ class ReadKafka(beam.PTransform):
         config: settings of librdkafka; they travel in the pickled stage to the workers.
         until_idle: stop a partition once it has been read to its end and nothing arrived for so many seconds; None to
             go on for ever.
+        passed_over: starts of slices of `pace.slice_seconds` whose messages are left out, since all windows that hold
+            them are final.
 
     Returns (from `expand`): `KafkaOutputs`.
     """
@@ -121,18 +122,19 @@ class ReadKafka(beam.PTransform):
         *,
         config: KafkaConfig | None = None,
         until_idle: float | None = None,
+        passed_over: Collection[int] = (),
     ) -> None:
         super().__init__()
         require_kafka()
         self._partitions = list(partitions)
-        self._read = _ReadPartition(address, config or KafkaConfig(), decode, pace, until_idle)
+        self._read = _ReadPartition(address, config or KafkaConfig(), decode, pace, until_idle, frozenset(passed_over))
 
     def expand(self, begin: beam.pvalue.PBegin) -> KafkaOutputs:
-        read = beam.ParDo(self._read).with_outputs("rejects", "offsets", main="batches")
+        read = beam.ParDo(self._read).with_outputs("rejects", "progress", main="batches")
         found = begin | "Partitions" >> beam.Create(self._partitions, reshuffle=True) | "Read" >> read
         found.batches.element_type, found.rejects.element_type = pa.RecordBatch, Reject
-        found.offsets.element_type = FirstOffset
-        return KafkaOutputs(found.batches, found.rejects, found.offsets)
+        found.progress.element_type = ReadProgress
+        return KafkaOutputs(found.batches, found.rejects, found.progress)
 
 
 # -- the range of offsets ---------------------------------------------------------------------------------
@@ -148,11 +150,6 @@ class PartitionTracker(OffsetRestrictionTracker):
     def is_bounded(self) -> bool:
         """Return whether the range has an end."""
         return bool(self._range.stop < _ENDLESS)
-
-    def current_progress(self) -> RestrictionProgress:
-        """Return how many messages are behind; how many come is not known."""
-        at = self._range.start if self._current_position is None else self._current_position
-        return RestrictionProgress(completed=float(at - self._range.start), remaining=1.0)
 
 
 class _Offsets(RestrictionProvider):
@@ -263,14 +260,21 @@ class _Turn:
     first: dict[float, int] = field(default_factory=dict)
     messages: int = 0
     bytes: int = 0
+    position: int = 0
 
 
 class _ReadPartition(beam.DoFn):
     def __init__(
-        self, address: KafkaAddress, config: KafkaConfig, decode: Decoder, pace: Pace, until_idle: float | None
+        self,
+        address: KafkaAddress,
+        config: KafkaConfig,
+        decode: Decoder,
+        pace: Pace,
+        until_idle: float | None,
+        passed_over: frozenset[int],
     ) -> None:
         self._address, self._config, self._decode = address, config, decode
-        self._pace, self._until_idle = pace, until_idle
+        self._pace, self._until_idle, self._passed_over = pace, until_idle, passed_over
 
     def setup(self) -> None:
         self._readers: dict[int, _Reader] = {}
@@ -316,6 +320,7 @@ class _ReadPartition(beam.DoFn):
     def _outputs(self, partition: Partition, message: Any, turn: _Turn) -> Iterator[Any]:
         now, value = time.time(), message.value()
         turn.messages, turn.bytes = turn.messages + 1, turn.bytes + len(value or b"")
+        turn.position = message.offset() + 1
         where = f"{self._address.topic}/{partition.number}@{message.offset()}"
         try:
             found = self._decode(value, message.headers() or (), self._pace.latest(now))
@@ -326,15 +331,16 @@ class _ReadPartition(beam.DoFn):
         for reason, count, detail in found.rejects:
             yield _aside(Reject(reason, count, where, detail), now)
         for event_time, batch in found.parts:
+            if self._pace.slice_of(event_time) in self._passed_over:
+                continue
             turn.first.setdefault(event_time, message.offset())
             turn.latest = event_time if turn.latest is None else max(turn.latest, event_time)
             yield TimestampedValue(batch, Timestamp(event_time))
 
     def _finish(self, partition: Partition, turn: _Turn, clock: EventClock) -> Iterator[Any]:
-        for event_time, offset in turn.first.items():
-            first = FirstOffset(partition.number, event_time, offset)
-            yield beam.pvalue.TaggedOutput("offsets", TimestampedValue(first, Timestamp(event_time)))
         if turn.messages:
+            progress = ReadProgress(partition.number, tuple(turn.first.items()), turn.position)
+            yield beam.pvalue.TaggedOutput("progress", TimestampedValue(progress, Timestamp(time.time())))
             clock.arrived(turn.latest, self._pace)
 
     def _is_over(self, reader: _Reader, tracker: Any, clock: EventClock, stop: int) -> bool:

@@ -152,8 +152,9 @@ class FolderTracker(RestrictionTracker):
             raise ValueError("the folder was left before its end or a checkpoint")
 
     def current_progress(self) -> RestrictionProgress:
-        """Return how many files are behind; how many come is not known."""
-        return RestrictionProgress(completed=float(len(self._claimed)), remaining=1.0)
+        """Say that everything is still to come: how many files that is, is not known."""
+        # As a fraction: amounts of work are replaced by Beam, and are no numbers where nothing was put out.
+        return RestrictionProgress(fraction=0.0)
 
     def is_bounded(self) -> bool:
         """A folder has no end."""

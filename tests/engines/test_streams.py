@@ -45,7 +45,7 @@ class Script:
     def __init__(self, *steps):
         self._steps = steps
 
-    def read(self, pipeline):
+    def read(self, pipeline, earlier):
         play = PlayScript(coder=ArrowBatchCoder()).advance_watermark_to(0)
         for step in self._steps:
             if isinstance(step, int):
@@ -65,7 +65,7 @@ class Given:
     def __init__(self, *batches):
         self._batches = batches
 
-    def read(self, pipeline):
+    def read(self, pipeline, earlier):
         made = pipeline | beam.Create([TimestampedValue(batch, time) for time, batch in self._batches], reshuffle=False)
         stamped = made | "Stamp" >> beam.Map(lambda stamped: stamped)
         stamped.element_type = pa.RecordBatch

@@ -39,14 +39,13 @@ class DistinctUsers:
         Args:
             digests: uint8 (n, 16).
         """
-        hashes: U64 = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1).astype(np.uint64)
-        self._absorb(hashes)
+        self._absorb(np.ascontiguousarray(digests).view("<u8")[:, 0])
 
     def _absorb(self, hashes: U64) -> None:
         if len(self._kept) == K:
             hashes = hashes[hashes < self._kept[-1]]
         if len(hashes):
-            self._pending.append(hashes)
+            self._pending.append(hashes.astype(np.uint64))  # never a view, which would keep all of the digests
             self._waiting += len(hashes)
         if self._waiting >= K:
             self._compact()

@@ -31,11 +31,12 @@ _FOUR_DIGITS: Final = _four_digits()
 
 def _eight_digits(values: I64) -> npt.NDArray[np.uint64]:
     """Digits of integers below 10^8, the first digit in the lowest byte, with leading zeros."""
-    upper = values // _TEN_THOUSAND
-    lower = values - upper * _TEN_THOUSAND
-    digits: npt.NDArray[np.uint64] = _FOUR_DIGITS[lower]
+    short = values.astype(np.uint32)  # half the bytes, and division by multiplication in registers
+    upper = short // np.uint32(_TEN_THOUSAND)
+    short -= upper * np.uint32(_TEN_THOUSAND)
+    digits: npt.NDArray[np.uint64] = np.take(_FOUR_DIGITS, short)
     digits <<= np.uint64(32)
-    digits |= _FOUR_DIGITS[upper]
+    digits |= np.take(_FOUR_DIGITS, upper)
     return digits
 
 
@@ -63,7 +64,8 @@ def decimal_digits(values: I64, out: npt.NDArray[np.uint64]) -> I64 | int:
     lengths = _lengths(values)
     if int(np.max(lengths)) <= 8:
         digits = _eight_digits(values)
-        digits >>= np.asarray(8 * (8 - lengths), dtype=np.uint64)
+        if not isinstance(lengths, int) or lengths < 8:
+            digits >>= np.asarray(8 * (8 - lengths), dtype=np.uint64)
         out[:, 0] = digits
         out[:, 1] = 0
         return lengths

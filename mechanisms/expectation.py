@@ -35,8 +35,9 @@ _MEANS, _MEAN_WEIGHTS = (part.copy() for part in np.polynomial.legendre.leggauss
 _MEANS, _MEAN_WEIGHTS = (_MEANS + 1.0) / 2.0, _MEAN_WEIGHTS / 2.0
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _WEIGHTS /= _WEIGHTS.sum()
-#: Counts whose expectation is smaller are Poisson numbers rather than normal ones.
+#: Rare counts whose expectation is smaller are Poisson numbers rather than normal ones.
 _SMALL: Final = 30.0
+_RARE: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,7 +167,7 @@ def _counts(plus: F64, minus: F64, answers: float) -> tuple[F64, F64, F64, np.nd
 
 
 def _nodes(plus: float, minus: float, answers: float) -> tuple[F64, F64, F64]:
-    if min(plus, minus) * answers < _SMALL:
+    if min(plus, minus) * answers < _SMALL and max(plus, minus) < _RARE:
         first, second = _poisson_or_normal(plus, answers), _poisson_or_normal(minus, answers)
         grid = np.meshgrid(first[0], second[0], indexing="ij")
         return grid[0].reshape(-1), grid[1].reshape(-1), np.outer(first[1], second[1]).reshape(-1)

@@ -10,9 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ..errors import InputError
 from ..mechanisms.probability import parse_epsilon
 from .plan import Candidate, Plan, Question, make_plan
-from .plan_plot import plot_plan
+from .plan_holdings import DomainPlan, DomainQuestion, lengths_from_text, make_domain_plan
+from .plan_plot import plot_domain_plan, plot_plan
 
 __all__ = ["plan"]
 
@@ -24,13 +26,15 @@ __all__ = ["plan"]
 @click.option("--epsilon", required=True, metavar="E", help="Privacy budget of one report.")
 @click.option("--users", type=click.IntRange(1), required=True, metavar="N", help="Number of users.")
 @click.option("--keys", type=click.IntRange(1), required=True, metavar="D", help="Number of keys.")
-@click.option("--padding", type=click.IntRange(1), default=1, show_default=True, metavar="L", help="Padding length.")
+@click.option("--padding", type=click.IntRange(1), metavar="L", help="Padding length.  [default: 1]")
+@click.option("--frequency", type=float, metavar="f", help="Share of users with a typical key.  [default: 0.1]")
+@click.option("--mean", type=float, metavar="m", help="Its mean, on the scale from -1 to 1.  [default: 0.5]")
 @click.option(
-    "--frequency", type=float, default=0.1, show_default=True, metavar="f", help="Share of users with a typical key."
+    "--pairs-per-user",
+    metavar="N|N:SHARE,…",
+    help="How many keys people hold: plan for all keys together, and the padding with it.",
 )
-@click.option(
-    "--mean", type=float, default=0.5, show_default=True, metavar="m", help="Its mean, on the scale from -1 to 1."
-)
+@click.option("--exponent", type=float, metavar="A", help="Frequencies then fall as a power law.  [default: 1]")
 @click.option("--allocation", metavar="NAME", help="Split of the budget.  [default: the mechanism's own]")
 @click.option(
     "--minimise",
@@ -51,10 +55,17 @@ def plan(**options: Any) -> None:
     Example:
       ldp-beam plan --epsilon 1 --users 1000000 --keys 100 --frequency 0.01 --mean 0.2
       ldp-beam plan --mechanism pckv-ue --epsilon 1 --users 100000 --keys 50 --padding 3 --wanted-mean-se 0.02
+      ldp-beam plan --epsilon 1 --users 1000000 --keys 200 --pairs-per-user 1:0.5,3:0.3,8:0.2 --minimise frequency
     """
+    if options["pairs_per_user"] is not None:
+        _plan_domain(options)
+        return
+    if options["exponent"] is not None:
+        raise InputError("--exponent belongs to --pairs-per-user, which plans for all keys together.")
+    named = ("users", "keys", "padding", "frequency", "mean", "allocation", "minimise")
     question = Question(
         epsilon=parse_epsilon(options["epsilon"]),
-        **{name: options[name] for name in ("users", "keys", "padding", "frequency", "mean", "allocation", "minimise")},
+        **{name: options[name] for name in named if options[name] is not None},
     )
     wanted = {name: options[f"wanted_{name}"] for name in ("frequency_se", "mean_se")}
     made = make_plan(
@@ -66,6 +77,62 @@ def plan(**options: Any) -> None:
         click.echo(json.dumps(made.as_json(), ensure_ascii=False, allow_nan=False))
     else:
         _show(made, Console(stderr=True, highlight=False))
+
+
+def _plan_domain(options: dict[str, Any]) -> None:
+    """Plan for a whole domain."""
+    for name in ("padding", "frequency", "allocation", "wanted_frequency_se", "wanted_mean_se"):
+        if options[name] is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} and --pairs-per-user exclude each other: the latter plans for all keys "
+                "together, with the padding and the allocation that err least."
+            )
+    question = DomainQuestion(
+        epsilon=parse_epsilon(options["epsilon"]),
+        users=options["users"],
+        keys=options["keys"],
+        lengths=lengths_from_text(options["pairs_per_user"]),
+        exponent=1.0 if options["exponent"] is None else options["exponent"],
+        mean=options["mean"],
+        minimise=options["minimise"],
+    )
+    made = make_domain_plan(question, options["mechanism"])
+    if options["picture"] is not None:
+        plot_domain_plan(made, options["picture"])
+    if options["as_json"]:
+        click.echo(json.dumps(made.as_json(), ensure_ascii=False, allow_nan=False))
+    else:
+        _show_domain(made, Console(stderr=True, highlight=False))
+
+
+def _show_domain(made: DomainPlan, console: Console) -> None:
+    question, best = made.question, made.recommended
+    what = "of the means, average over the keys" if question.minimise == "mean" else "of all frequencies together"
+    table = Table(
+        title=f"Expected squared error {what}; {question.users:,} users, {question.keys:,} keys, "
+        f"{question.pairs:.3g} pairs a user",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    columns = made.by_padding()
+    padded = {label: errors for label, errors in columns.items() if None not in errors}
+    table.add_column("padding", justify="right")
+    for label in padded:
+        table.add_column(label, justify="right", no_wrap=True)
+    for padding in sorted({padding for errors in padded.values() for padding in errors if padding is not None}):
+        table.add_row(f"{padding}", *(_figure(errors.get(padding)) for errors in padded.values()))
+    console.print(table)
+    for label, errors in columns.items():
+        if None in errors:
+            console.print(f"{label}, which has no padding: {_figure(errors[None])}", markup=False)
+    chosen = "" if best.padding is None else f" with padding {best.padding}"
+    console.print(
+        f"Recommended: {best.label}{chosen}, the smallest expected error of the {question.minimise}; "
+        f"{best.report_bytes:,} bytes a report.",
+        markup=False,
+    )
 
 
 def _show(made: Plan, console: Console) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from ..errors import LdpBeamError
 from .plan import Candidate, Plan, Question
+from .plan_holdings import DomainPlan
 from .plot_file import check_plot_file, new_canvas, save_plot
 
-__all__ = ["plot_plan"]
+__all__ = ["plot_domain_plan", "plot_plan"]
 
 #: Decades of users around the planned number, and budgets of the other panel.
 _USERS = [10.0 ** (j / 4) for j in range(-8, 9)]
@@ -48,6 +49,38 @@ def plot_plan(plan: Plan, path: str | Path) -> None:
         f"{question.mean:g}",
         fontsize=10,
     )
+    save_plot(figure, file)
+
+
+def plot_domain_plan(plan: DomainPlan, path: str | Path) -> None:
+    """Draw the expected error of every mechanism against the padding; the recommended one is marked.
+
+    Args:
+        plan: what to draw.
+        path: a file ending in .png, .svg or .pdf.
+
+    Raises:
+        InputError: matplotlib is not installed, or the file cannot be written.
+    """
+    file = check_plot_file(path)
+    question, best, figure = plan.question, plan.recommended, new_canvas(6.5, 4.2)
+    axes = figure.subplots()
+    for label, errors in plan.by_padding().items():
+        points = {padding: error for padding, error in errors.items() if padding is not None}
+        if points:
+            axes.plot(list(points), list(points.values()), marker=".", linewidth=1.2, label=label)
+        else:
+            axes.axhline(errors[None], linewidth=1.0, linestyle=":", color="0.4", label=label)
+    if best.padding is not None:
+        axes.axvline(best.padding, color="0.7", linewidth=0.8)
+    what = "squared error of the means" if question.minimise == "mean" else "squared error of all frequencies"
+    axes.set(yscale="log", xlabel="padding", ylabel=f"expected {what}")
+    axes.set_title(
+        f"epsilon {question.epsilon}, {question.users:,} users, {question.keys:,} keys", loc="left", fontsize=10
+    )
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
     save_plot(figure, file)
 
 

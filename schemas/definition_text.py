@@ -10,7 +10,7 @@ from typing import Any
 from .collection import Definition
 from .values import decimal_text
 
-__all__ = ["KEYS_INLINE", "definition_text"]
+__all__ = ["KEYS_INLINE", "declared_keys", "definition_text"]
 
 #: More keys than this do not stand in the definition itself.
 KEYS_INLINE = 200
@@ -33,7 +33,7 @@ def definition_text(definition: Definition, *, keys_file: str | None = None, com
         **{name: value for name, value in definition.parameters.items() if not isinstance(value, Mapping)},
     }
     lines += [f"{name} = {_toml(value)}" for name, value in fields.items()]
-    keys = {"list": definition.keys.texts().to_pylist()} if keys_file is None else {"file": keys_file}
+    keys = {"list": declared_keys(definition)} if keys_file is None else {"file": keys_file}
     tables: dict[str, Mapping[str, Any]] = {"keys": keys}
     if definition.values is not None:
         values = definition.values
@@ -41,11 +41,19 @@ def definition_text(definition: Definition, *, keys_file: str | None = None, com
             "range": [values.low, values.high],
             "duplicates": values.duplicates,
             "outside": values.outside,
+            **({"coordinates": values.coordinates} if values.coordinates else {}),
         }
     tables |= {name: value for name, value in definition.parameters.items() if isinstance(value, Mapping)}
     for name, table in tables.items():
         lines += ["", f"[{name}]", *(f"{field} = {_toml(value)}" for field, value in table.items())]
     return "\n".join(lines) + "\n"
+
+
+def declared_keys(definition: Definition) -> list[str]:
+    """Return the keys as a definition lists them: where values are vectors, without their coordinates."""
+    texts: list[str] = definition.keys.texts().to_pylist()
+    names = definition.coordinates
+    return [text.removesuffix(f"/{names[0]}") for text in texts[:: len(names)]] if names else texts
 
 
 def _toml(value: Any) -> str:

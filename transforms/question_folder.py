@@ -21,7 +21,7 @@ import pyarrow.csv as pa_csv
 
 from ..errors import InputError, RunError
 from ..mechanisms.padding.choice import Choice
-from ..schemas.definition_text import KEYS_INLINE, definition_text
+from ..schemas.definition_text import KEYS_INLINE, declared_keys, definition_text
 from ..schemas.manifest import Randomness
 from .collection import Collection
 
@@ -120,7 +120,7 @@ class QuestionFolder:
         many = len(definition.keys) > KEYS_INLINE
         if many:
             sink = pa.BufferOutputStream()
-            pa_csv.write_csv(pa.table({"key": definition.keys.texts()}), sink)
+            pa_csv.write_csv(pa.table({"key": pa.array(declared_keys(definition), pa.string())}), sink)
             self._put(_KEYS, sink.getvalue().to_pybytes().decode())
         comment = f'Resolved from padding = "auto": {choice.padding}. {choice.reason}\nThe length group is not asked.'
         self._put(_RESOLVED, definition_text(definition, keys_file=_KEYS if many else None, comment=comment))

@@ -366,6 +366,13 @@ def test_a_definition_can_be_written_and_read_again(tmp_path: Path, keys_file: s
     assert read.values == written.values
 
 
+def test_a_definition_of_vectors_can_be_written_and_read_again() -> None:
+    vectors = {"values": 'range = [1, 5]\ncoordinates = ["x", "y"]'}
+    written = parse(padding="3", tables=vectors)
+    read = Definition.from_text(definition_text(written))
+    assert read.canonical({}) == written.canonical({})
+
+
 def test_a_definition_with_a_prior_can_be_written_and_read_again() -> None:
     prior = {"prior": "frequency = 0.01\nmean = 0.5\nusers = 1000000"}
     written = parse(padding="3", allocation='"numerical"', tables=prior)

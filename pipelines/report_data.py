@@ -24,6 +24,8 @@ __all__ = ["Frame", "Result", "read_result"]
 #: Digits of a figure on the page; more would only make it heavier.
 _DIGITS = 7
 _NOT_FIGURES = {"key", "flags", "n", "window_start", "window_end", "pane", "is_final"}
+#: Columns that say what a key belongs to.
+_LABELS = ("attribute", "coordinate")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,12 +54,17 @@ class Result:
         keys: key texts in the order of the domain.
         frames: the windows in the order of time; one where there are no windows.
         flag_names: names of the flags that occur.
+        labels: what each key belongs to, texts by column name.
+        further: names of further figures of each key: "minimum", "maximum", and percentiles such as "p50", whose
+            intervals stand in "p50_low" and "p50_high".
     """
 
     manifest: Mapping[str, Any]
     keys: Sequence[str]
     frames: Sequence[Frame]
     flag_names: Sequence[str]
+    labels: Mapping[str, Sequence[str]]
+    further: Sequence[str]
 
     @property
     def has_mean(self) -> bool:
@@ -86,6 +93,8 @@ class Result:
             "hasMean": self.has_mean,
             "hasFrequency": self.has_frequency,
             "flagNames": list(self.flag_names),
+            "labels": {name: list(texts) for name, texts in self.labels.items()},
+            "further": list(self.further),
             "windows": [{"label": frame.label} for frame in self.frames] if len(self.frames) > 1 else [],
             "frames": [
                 {**{name: _rounded(column) for name, column in f.columns.items()}, "flags": f.flags.tolist()}
@@ -112,7 +121,18 @@ def read_result(folder: Path) -> Result:
         keys=parts[0][1]["key"].to_pylist(),
         frames=[_frame(label, part, flag_names) for label, part in parts],
         flag_names=flag_names,
+        labels={name: parts[0][1][name].to_pylist() for name in _LABELS if name in table.column_names},
+        further=_further(table.schema),
     )
+
+
+def _further(schema: pa.Schema) -> list[str]:
+    """Name the figures of a key that only some mechanisms give: percentiles in rising order between the extremes."""
+    floats = {field.name for field in schema if pa.types.is_floating(field.type)}
+    percentiles = [name for name in floats if {f"{name}_low", f"{name}_high"} <= floats and name.startswith("p")]
+    percentiles.sort(key=lambda name: float(name[1:]))
+    ends = [name for name in ("minimum", "maximum") if name in floats]
+    return [*ends[:1], *percentiles, *ends[1:]]
 
 
 def _windows(table: pa.Table) -> list[tuple[str, pa.Table]]:

@@ -63,6 +63,8 @@ class Screen:
         if estimates.num_rows > _ROWS:
             which = "most frequent" if "frequency" in estimates.column_names else "first"
             self.say(f"The {_ROWS} {which} of {estimates.num_rows:,} keys; all are in the files.")
+        if "minimum" in estimates.column_names:
+            self.say("Percentiles and extremes stand in the file of estimates; `ldp-beam report` draws them.")
         if isinstance(choice := manifest["mechanism"].get("padding"), dict):
             self.say(f"Padding {choice['padding']}: {choice['reason']}")
         self.say(_guarantee(manifest))

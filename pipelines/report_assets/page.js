@@ -23,6 +23,9 @@
     frequency: (v) => (v === null ? "–" : (v * 100).toFixed(digits.frequency) + "%"),
     mean: (v) => (v === null ? "–" : v.toFixed(digits.mean).replace(/^-(0(\.0*)?)$/, "$1").replace("-", "−")),
   };
+  const spread = data.further.map((name) => frame()[name].filter((v) => v !== null)).flat();
+  digits.value = spread.length ? digitsFor((Math.max(...spread.slice(0, 5000)) - Math.min(...spread.slice(0, 5000))) / 50 || 1) : 0;
+  text.value = (v) => (v === null ? "–" : v.toFixed(digits.value).replace(/^-(0(\.0*)?)$/, "$1").replace("-", "−"));
   const interval = (name, i) => {
     const low = frame()[name + "_low"][i], high = frame()[name + "_high"][i];
     return low === null || high === null ? "" : text[name](low) + " to " + text[name](high);
@@ -38,11 +41,16 @@
     order.forEach((key, place) => { rank[key] = place; });
     return rank;
   })();
+  const labelRank = Object.fromEntries(Object.entries(data.labels).map(([name, texts]) => {
+    const order = [...new Set(texts)].sort(collator.compare), rank = new Map(order.map((label, place) => [label, place]));
+    return [name, texts.map((label) => rank.get(label))];
+  }));
   const lowered = data.keys.map((key) => key.toLowerCase());
   const bits = (mask) => { let count = 0; for (; mask; mask &= mask - 1) count++; return count; };
   const value = (name, i) => {
     if (name === "key") return alphabetical[i];
     if (name === "flags") return bits(frame().flags[i]);
+    if (name in data.labels) return labelRank[name][i];
     return frame()[name][i];
   };
   const ordered = (indices, name, descending) => indices.sort((a, b) => {
@@ -128,6 +136,33 @@
     byId("scatter").hidden = !indices.length;
   }
 
+  function drawSpread() {
+    const percentiles = data.further.filter((name) => name + "_low" in frame());
+    if (!percentiles.length) return;
+    const middle = percentiles.reduce((best, name) => (Math.abs(name.slice(1) - 50) < Math.abs(best.slice(1) - 50) ? name : best));
+    const first = percentiles[0], last = percentiles[percentiles.length - 1];
+    const indices = mostFrequent(Number(byId("spread-count").value)).filter((i) => frame()[middle][i] !== null);
+    const rows = indices.map((_, row) => row), at = (name) => indices.map((i) => frame()[name][i]);
+    const reach = (from, to) => ({
+      type: "data", symmetric: false, width: 0,
+      array: indices.map((i) => Math.max(0, frame()[to][i] - frame()[middle][i]) || 0),
+      arrayminus: indices.map((i) => Math.max(0, frame()[middle][i] - frame()[from][i]) || 0),
+    });
+    const hovertext = indices.map((i) => "<b>" + short(data.keys[i], 80) + "</b>" + data.further.map((name) => "<br>" + titleOf(name).toLowerCase() + " " + text.value(frame()[name][i])).join(""));
+    const trace = { type: "scatter", mode: "markers", x: at(middle), y: rows, hovertext, hoverinfo: "text" };
+    Plotly.react("spread", [
+      ...(data.further.includes("minimum") ? [{ ...trace, marker: { size: 1, color: colour("error") }, error_x: { ...reach("minimum", "maximum"), color: colour("error"), thickness: 1.4 } }] : []),
+      { ...trace, marker: { size: 11, color: colour("panel"), line: { color: colour("accent"), width: 2 } }, error_x: { ...reach(first, last), color: colour("bar"), thickness: narrow() ? 7 : 9 } },
+    ], layout({
+      height: Math.max(150, 56 + indices.length * (narrow() ? 24 : 26)), dragmode: false,
+      xaxis: { fixedrange: true, nticks: narrow() ? 5 : 9, title: { text: "value", font: { size: 12 } } },
+      yaxis: { autorange: "reversed", fixedrange: true, gridcolor: "rgba(0,0,0,0)", zeroline: false, tickvals: rows, ticktext: indices.map((i) => short(data.keys[i], narrow() ? 16 : 40)) },
+    }), config);
+    byId("spread-words").textContent = indices.length ? "In words: " + indices.slice(0, 3).map((i) => data.keys[i] + ", " + titleOf(middle).toLowerCase() + " " + text.value(frame()[middle][i])).join("; ") + "." : "No key has an estimate.";
+    byId("spread-note").textContent = "The ring is the " + titleOf(middle).toLowerCase() + ", the thick line reaches from the " + titleOf(first).toLowerCase() + " to the " + titleOf(last).toLowerCase()
+      + (data.further.includes("minimum") ? ", the thin one to the extremes that the noise lets one see." : ".");
+  }
+
   function drawTime() {
     if (data.windows.length < 2 || main === "mean") return;
     const last = data.frames[data.frames.length - 1];
@@ -153,8 +188,10 @@
 
   // -- table ------------------------------------------------------------------------------------------
 
+  const titleOf = (name) => ({ minimum: "Minimum", maximum: "Maximum", p50: "Median" }[name] || name.slice(1) + "th percentile");
   const columns = [
     { name: "key", title: "Key" },
+    ...Object.keys(data.labels).map((name) => ({ name, title: name[0].toUpperCase() + name.slice(1), label: true })),
     ...(data.hasFrequency ? [
       { name: "frequency", title: "Frequency", number: true },
       { name: "frequency_se", title: "± SE", number: true, error: true },
@@ -163,9 +200,10 @@
       { name: "mean", title: "Mean", number: true },
       { name: "mean_se", title: "± SE", number: true, error: true },
     ] : []),
+    ...data.further.map((name) => ({ name, title: titleOf(name), number: true, further: true })),
     { name: "flags", title: "Flags" },
   ];
-  const spoken = { key: "key", frequency: "frequency", frequency_se: "standard error of the frequency", mean: "mean", mean_se: "standard error of the mean", flags: "number of flags" };
+  const spoken = { ...Object.fromEntries(columns.map((c) => [c.name, c.title.toLowerCase()])), key: "key", frequency: "frequency", frequency_se: "standard error of the frequency", mean: "mean", mean_se: "standard error of the mean", flags: "number of flags" };
 
   function element(tag, classes, content) {
     const made = document.createElement(tag);
@@ -213,6 +251,13 @@
     return cell;
   }
 
+  function furtherCell(name, i) {
+    const low = frame()[name + "_low"][i], high = frame()[name + "_high"][i];
+    const cell = element("td", "number", text.value(frame()[name][i]));
+    if (low !== null && high !== null) cell.append(" ", element("span", "interval", text.value(low) + " to " + text.value(high)));
+    return cell;
+  }
+
   function drawRows() {
     const perPage = Number(byId("rows").value), pages = Math.max(1, Math.ceil(state.shown.length / perPage));
     state.page = Math.max(0, Math.min(state.page, pages - 1));
@@ -221,8 +266,10 @@
       const row = element("tr"), head = element("th", "", data.keys[i] === "" ? "(empty text)" : data.keys[i]);
       head.scope = "row";
       row.append(head);
+      for (const name in data.labels) row.append(element("td", "", data.labels[name][i]));
       if (data.hasFrequency) row.append(estimateCell("frequency", i), element("td", "number error", text.frequency(frame().frequency_se[i])));
       if (data.hasMean) row.append(estimateCell("mean", i), element("td", "number error", text.mean(frame().mean_se[i])));
+      for (const name of data.further) row.append(name + "_low" in frame() ? furtherCell(name, i) : element("td", "number", text.value(frame()[name][i])));
       const flags = element("td", "flags");
       flagsOf(i).forEach((flag) => flags.append(element("span", "flag", flag)));
       row.append(flags);
@@ -280,7 +327,7 @@
     document.documentElement.dataset.theme = theme === "automatic" ? (system.matches ? "dark" : "light") : theme;
     byId("theme").textContent = "Colours: " + theme;
   }
-  const drawCharts = () => { drawBars(); drawTime(); drawScatter(); };
+  const drawCharts = () => { drawBars(); drawSpread(); drawTime(); drawScatter(); };
   const later = (action, delay) => { let timer; return () => { clearTimeout(timer); timer = setTimeout(action, delay); }; };
 
   paint();
@@ -293,9 +340,11 @@
   });
   system.addEventListener("change", () => { paint(); drawCharts(); });
   options("bars-count", [10, 25, 50, 100, 250], narrow() ? 10 : 25, "top");
+  options("spread-count", [10, 25, 50, 100], narrow() ? 10 : 25, "top");
   options("scatter-count", [50, 100, 250, 1000], 100, "top");
   options("time-count", [3, 6, 12], 6, "top");
   options("rows", [10, 25, 50, 100, 250], narrow() ? 10 : 25, "");
+  byId("spread-panel").hidden = !data.further.length;
   byId("scatter-panel").hidden = !data.hasMean || main === "mean";
   if (main === "mean") byId("bars-title").textContent = "Keys by their mean";
   byId("time-panel").hidden = data.windows.length < 2 || main === "mean";
@@ -303,9 +352,10 @@
     byId("window-field").hidden = false;
     data.windows.forEach((w, place) => { const option = element("option", "", w.label); option.value = place; byId("window").append(option); });
     byId("window").value = state.frame;
-    byId("window").addEventListener("change", () => { state.frame = Number(byId("window").value); drawBars(); drawScatter(); select(); });
+    byId("window").addEventListener("change", () => { state.frame = Number(byId("window").value); drawBars(); drawSpread(); drawScatter(); select(); });
   }
   byId("bars-count").addEventListener("change", drawBars);
+  byId("spread-count").addEventListener("change", drawSpread);
   byId("scatter-count").addEventListener("change", drawScatter);
   byId("time-count").addEventListener("change", drawTime);
   byId("search").addEventListener("input", later(select, 120));

@@ -9,6 +9,8 @@ import os
 import shutil
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from ldp_beam.pipelines.report import report
 
@@ -125,6 +127,48 @@ def test_sorting_and_searching(open_page, count):
     press(browser, "#search", "no such key")
     wait(lambda: first_column(browser) == [])
     assert "No key" in browser.find_element("id", "status").text
+
+
+@pytest.fixture
+def open_percentiles(browser, run_json, tmp_path):
+    """Open the page of percentiles of three keys, of which people hold two coordinates each."""
+    (tmp_path / "c.toml").write_text(
+        'name = "trips"\nmechanism = "percentiles"\nepsilon = 8\nbins = 8\npadding = 1\npercentiles = [25, 50, 75]\n'
+        '[keys]\nlist = ["bus", "train", "bike"]\n[values]\nrange = [0, 80]\ncoordinates = ["minutes", "euros"]\n'
+    )
+    vectors = {"bus": [30.0, 3.0], "train": [60.0, 20.0], "bike": [15.0, 0.5]}
+    rows = [(f"{key}{i}", key, vectors[key]) for place, key in enumerate(vectors) for i in range(900 - 200 * place)]
+    users, keys, values = zip(*rows, strict=True)
+    pq.write_table(pa.table({"user_id": users, "key": keys, "value": values}), tmp_path / "r.parquet")
+    run_json(
+        *("collect", "--collection", tmp_path / "c.toml", "--input", tmp_path / "r.parquet"),
+        *("--output", tmp_path / "result", "--seed", "1"),
+    )
+    browser.get(report(tmp_path / "result", tmp_path / "page.html").as_uri())
+    wait(lambda: browser.execute_script("return document.documentElement.dataset.ready") == "yes")
+    return browser
+
+
+def test_percentiles_are_drawn_and_what_a_key_belongs_to_is_a_column(open_percentiles):
+    browser = open_percentiles
+    assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
+    wait(lambda: shown(browser, "#spread .scatterlayer .point") == 12)  # six keys, extremes and percentiles
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('#table thead button')].map(b => b.firstChild.data)"
+    )
+    assert titles == [
+        *("Key", "Coordinate", "Frequency", "± SE", "Mean", "± SE"),
+        *("Minimum", "25th percentile", "Median", "75th percentile", "Maximum", "Flags"),
+    ]
+    assert "median" in browser.find_element("id", "spread-words").text
+    press(browser, "#table [data-sort=p50]")
+    assert first_column(browser)[0] == "train/minutes"
+    press(browser, "#table [data-sort=coordinate]")
+    assert [key.split("/")[1] for key in first_column(browser)] == ["euros"] * 3 + ["minutes"] * 3
+
+
+def test_other_pages_have_no_chart_of_percentiles(open_page):
+    assert not open_page(KEYS[7]).find_element("id", "spread-panel").is_displayed()
 
 
 def test_sorting_by_figures_and_by_keyboard(open_page):

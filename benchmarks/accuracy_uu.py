@@ -18,20 +18,10 @@ import numpy as np
 from ldp_beam.mechanisms import PCKV, Records, Secret, make_mechanism, population_generator, to_fixed
 
 from benchmarks import harness
+from benchmarks.accuracy.reference import PCKV_UU
 
 KEYS = 100
 BATCH = 65_536
-#: (mechanism, epsilon): mean and standard deviation of the squared error of frequencies, the same of means.
-REFERENCE = {
-    ("pckv-ue", 1): (1.008e-5, 1.4e-6, 0.0758, 0.011),
-    ("pckv-ue", 2): (1.637e-6, 2.4e-7, 0.0169, 0.0026),
-    ("pckv-ue", 4): (1.651e-7, 2.2e-8, 0.00206, 0.00031),
-    ("pckv-ue", 6): (3.018e-8, 4.3e-9, 0.000396, 5.7e-5),
-    ("pckv-grr", 1): (9.87e-5, 1.5e-5, 0.564, 0.08),
-    ("pckv-grr", 2): (1.036e-5, 1.5e-6, 0.1057, 0.017),
-    ("pckv-grr", 4): (2.144e-7, 3.1e-8, 0.00259, 0.0004),
-    ("pckv-grr", 6): (1.227e-8, 1.7e-9, 0.000201, 3e-5),
-}
 LIMIT = 3.0
 WORSE = 1.3
 
@@ -86,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.repeats, options.users = 2, 20_000
     rows = []
     print(f"{'mechanism':10}{'epsilon':>8} {'MSE of':10}{'measured':>12}{'reference':>12}{'z':>8}{'z if worse':>12}")
-    for (name, epsilon), reference in REFERENCE.items():
+    for (name, epsilon), reference in PCKV_UU.items():
         mechanism = make_mechanism(name, epsilon=epsilon, keys=KEYS, padding=1)
         with ThreadPoolExecutor(options.workers) as pool:
             errors = np.array(

@@ -47,7 +47,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("coverage", "how often 95 % intervals hold the truth", 10),
     Benchmark("poisoning", "what fake users gain, mechanism by mechanism, and whether it is noticed", 3),
     Benchmark("accuracy_uu", "errors of PCKV at a synthetic setting, beside a reference", 30),
-    Benchmark("accuracy_privkv", "errors of the PrivKV family, beside a reference", 2),
     Benchmark("accuracy_beyond", "numerical allocation and empirical Bayes, as ratios of errors", 5),
     Benchmark("uldp_published", "uRR and uRAP beside published errors on census data", 20, needs="the published files"),
 )

@@ -28,7 +28,7 @@ from .rounds import MultiRound, State
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-__all__ = ["KeyPopulation", "SameUsers", "draw_counts", "draw_state"]
+__all__ = ["KeyPopulation", "SameUsers", "draw_counts", "draw_state", "held_shares", "other_shares"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class KeyPopulation:
         return self.mean[keys] if self.values is None else self.values(keys, generator)
 
 
-def _held_shares(law: KeyLaw, mean: F64) -> F64:
+def held_shares(law: KeyLaw, mean: F64) -> F64:
     """Chances of +1, -1 and 0 for holders of a key with these (mean) values, float64 (m, 3)."""
     up = (1.0 + mean) / 2.0
     same, turned = law.same / WORDS, (law.kept - law.same) / WORDS
@@ -64,7 +64,7 @@ def _held_shares(law: KeyLaw, mean: F64) -> F64:
     return np.stack([plus, law.a - plus, np.full(len(mean), 1.0 - law.a)], axis=1)
 
 
-def _other_shares(law: KeyLaw, fed: F64) -> F64:
+def other_shares(law: KeyLaw, fed: F64) -> F64:
     """The same for who does not hold it, if +1 is fed back with probability (1 + fed) / 2, float64 (d, 3)."""
     plus = np.full(len(fed), law.fake_plus / WORDS)
     if law.fed:
@@ -97,8 +97,8 @@ def draw_counts(mechanism: DrawnKey, population: KeyPopulation, users: int, gene
     if law.fed:
         raise ValueError("a later round is asked of the users of the first one; draw all rounds with draw_state")
     held = population.frequency[:, None]
-    shares = held * _held_shares(law, population.mean)
-    shares += (1.0 - held) * _other_shares(law, np.zeros(population.keys))
+    shares = held * held_shares(law, population.mean)
+    shares += (1.0 - held) * other_shares(law, np.zeros(population.keys))
     answers = generator.multinomial(users, (shares / shares.sum()).reshape(-1))
     return _counts(users, answers.reshape(shares.shape))
 
@@ -143,10 +143,10 @@ class SameUsers:
         """
         d, random = self._population.keys, self._generator
         others = random.binomial(self.users - self.holders, 1.0 / d)
-        answers = random.multinomial(others, _other_shares(law, fed))
-        answers += random.multinomial(self._once[:, number - 1], _held_shares(law, self._population.mean))
+        answers = random.multinomial(others, other_shares(law, fed))
+        answers += random.multinomial(self._once[:, number - 1], held_shares(law, self._population.mean))
         asked = self._draws[:, number - 1]
-        shares = _held_shares(law, self._values[asked])
+        shares = held_shares(law, self._values[asked])
         fate = random.random(len(shares))
         given = (fate >= shares[:, 0]).astype(np.int64) + (fate >= shares[:, 0] + shares[:, 1])
         answers += np.bincount(3 * self._keys[asked] + given, minlength=3 * d).reshape(d, 3)

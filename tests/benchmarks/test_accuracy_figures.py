@@ -13,7 +13,11 @@ import pytest
 
 from benchmarks.accuracy import __main__ as command
 from benchmarks.accuracy.figures import Claim, Figure, MissingData, Panel, Scale, of, random_of, series
+from benchmarks.accuracy.keyvalue import METHODS, measure
+from benchmarks.accuracy.pckv import drawn
+from benchmarks.accuracy.people import uu
 from benchmarks.accuracy.plots import caption, draw
+from benchmarks.accuracy.reference import PCKV_UU, PRIVKV_UU
 from benchmarks.accuracy.registry import ALL, chosen
 from benchmarks.accuracy.results import RESULTS, read_rows, write_rows
 
@@ -111,6 +115,39 @@ def test_a_claim_that_differs_says_so_on_the_page(page):
         page._verdict(Claim(paper="p", found="f", agrees=False, why="the reason")),
     ]
     assert verdicts == ["agrees", "agrees, with an exception: but once", "**differs**: the reason"]
+
+
+# -- beside independent programs --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def at_uu():
+    """All methods at the setting UU, 50 repeats with fixed seeds."""
+    people = drawn(uu, 100, 1_000_000)
+    return list(measure("uu", METHODS, (1, 2, 4, 6), people, 50))
+
+
+@pytest.mark.parametrize("method", PRIVKV_UU)
+def test_means_of_the_earlier_methods(at_uu, method):
+    """Within 10 % of the reference; the seeds are fixed, so there is no false alarm.
+
+    One repeat's relative deviation is at most 15 %, so the mean's is 2.1 %: an estimator whose errors are 20 % larger
+    would pass with a probability below 1e-4.
+    """
+    for epsilon, reference in PRIVKV_UU[method].items():
+        (row,) = of(at_uu, method=method, epsilon=epsilon)
+        assert row["mse_mean"] == pytest.approx(reference, rel=0.1)
+
+
+@pytest.mark.parametrize(("mechanism", "epsilon"), PCKV_UU)
+def test_errors_of_pckv(at_uu, mechanism, epsilon):
+    """Within 3.5 standard errors of the reference, fixed seeds; errors 30 % larger would not be."""
+    (row,) = of(at_uu, method=mechanism.upper(), epsilon=epsilon)
+    f, f_sd, m, m_sd = PCKV_UU[mechanism, epsilon]
+    for measured, mean, deviation in ((row["mse_frequency"], f, f_sd), (row["mse_mean"], m, m_sd)):
+        error = deviation * math.sqrt(1 / 400 + 1 / 50)
+        assert abs(measured - mean) < 3.5 * error
+        assert abs(1.3 * measured - mean) > 3.5 * error
 
 
 # -- the harness ------------------------------------------------------------------------------------------

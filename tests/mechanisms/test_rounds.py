@@ -1,10 +1,8 @@
 """Rounds: what the state records, what is fed back, when rounds end, and what they estimate."""
 
-import importlib
 import math
 import pickle
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from ldp_beam.errors import InputError, ParameterError
 from ldp_beam.mechanisms import (
     VALUE_ONE,
     Counts,
+    MultiRound,
     Probabilities,
     Records,
     Secret,
@@ -25,15 +24,18 @@ from ldp_beam.mechanisms.privkv.kvue import KVUE
 from ldp_beam.mechanisms.privkv.privkv import PrivKV
 from ldp_beam.mechanisms.privkv.privkvm import PrivKVM, PrivKVMHarmony, PrivKVMPlus
 from ldp_beam.mechanisms.privkv.rounds import DrawnFeedback, budget_text
+from ldp_beam.mechanisms.privkv.simulation import held_shares, other_shares
 from scipy.stats import chi2
 
-ROOT = Path(__file__).parents[2]
 
-
-@pytest.fixture(scope="session")
-def simulation():
-    """The benchmark whose counts are drawn instead of reports."""
-    return importlib.import_module("benchmarks.accuracy_privkv")
+def estimates_of(mechanism, estimator, ask):
+    """Estimates after all rounds, whose counts `ask` gives for a law and the means that are fed back."""
+    if not isinstance(mechanism, MultiRound):
+        return mechanism.estimate(ask(mechanism.law, np.zeros(mechanism.keys)), estimator)
+    state = mechanism.initial()
+    while not state.done:
+        state = mechanism.advance(state, ask(mechanism.for_round(state).law, mechanism.fed_back(state)))
+    return mechanism.estimate_state(state, estimator)
 
 
 def counts(n1, n2, drawn, n=None):
@@ -258,7 +260,7 @@ REPLICATES = 20_000
     ],
     ids=["privkv", "optimized", "kvue", "privkvm", "initial 1"],
 )
-def test_raw_figures_are_unbiased_and_their_errors_right(mechanism, users, f, simulation):
+def test_raw_figures_are_unbiased_and_their_errors_right(mechanism, users, f):
     """Each key is a replicate in which `users` users drew it: 20,000 replicates of one population.
 
     Standard errors are within 7 % of the deviation of the replicates, whose own relative error is 1/200; intervals
@@ -266,15 +268,14 @@ def test_raw_figures_are_unbiased_and_their_errors_right(mechanism, users, f, si
     of their standard error. False alarms are beyond 7 standard errors in each case.
     """
     m, random = -0.4, np.random.default_rng(17)
-    law_of = simulation.other_shares
 
     def ask(law, fed):
         holders = random.binomial(users, f, mechanism.keys)
-        answers = random.multinomial(holders, simulation.holder_shares(law, np.full(mechanism.keys, m)))
-        answers = answers + random.multinomial(users - holders, law_of(law, fed))
+        answers = random.multinomial(holders, held_shares(law, np.full(mechanism.keys, m)))
+        answers = answers + random.multinomial(users - holders, other_shares(law, fed))
         return counts(answers[:, 0], answers[:, 1], np.full(mechanism.keys, users))
 
-    estimates = simulation.estimates_of(mechanism, "baseline", ask)
+    estimates = estimates_of(mechanism, "baseline", ask)
     for figure, truth in (("frequency", f), ("mean", m)):
         raw, error = getattr(estimates, f"{figure}_raw"), getattr(estimates, f"{figure}_se")
         assert abs(raw.mean() - truth) < 0.1 * raw.std()
@@ -295,7 +296,7 @@ def test_predictions_of_one_round_are_those_of_pckv(mechanism):
 
 
 @pytest.mark.parametrize("initial", [0, 1])
-def test_predictions_of_rounds(initial, simulation):
+def test_predictions_of_rounds(initial):
     """Beside 20,000 replicates: errors within 5 % (10 standard errors), the bias within 7 of its standard errors."""
     users, f, m = 20_000, 0.4, 0.5
     mechanism = PrivKVM(epsilon=5, keys=REPLICATES, rounds=3, initial=initial)
@@ -303,11 +304,11 @@ def test_predictions_of_rounds(initial, simulation):
 
     def ask(law, fed):
         holders = random.binomial(users, f, mechanism.keys)
-        answers = random.multinomial(holders, simulation.holder_shares(law, np.full(mechanism.keys, m)))
-        answers = answers + random.multinomial(users - holders, simulation.other_shares(law, fed))
+        answers = random.multinomial(holders, held_shares(law, np.full(mechanism.keys, m)))
+        answers = answers + random.multinomial(users - holders, other_shares(law, fed))
         return counts(answers[:, 0], answers[:, 1], np.full(mechanism.keys, users))
 
-    raw = simulation.estimates_of(mechanism, "baseline", ask).mean_raw
+    raw = estimates_of(mechanism, "baseline", ask).mean_raw
     predicted = mechanism.predict(frequency=f, mean=m, users=users * mechanism.keys)
     assert predicted.mean_se == pytest.approx(raw.std(), rel=0.05)
     assert raw.mean() - m == pytest.approx(predicted.mean_bias, abs=7 * raw.std() / np.sqrt(REPLICATES))
@@ -316,7 +317,7 @@ def test_predictions_of_rounds(initial, simulation):
 # -- accuracy ---------------------------------------------------------------------------------------------------
 
 
-def test_the_simulation_has_the_law_of_the_reports(simulation):
+def test_the_simulation_has_the_law_of_the_reports():
     """Real reports of 200,000 users in two rounds against the simulation's shares; false alarm 4e-12."""
     n, values = 200_000, np.array([0.5, -1.0, 0.0, 1.0])
     mechanism = PrivKVM(epsilon=3, keys=4, rounds=2)
@@ -336,24 +337,10 @@ def test_the_simulation_has_the_law_of_the_reports(simulation):
         stream = secret.stream(fingerprint="rounds", round=number)
         found = one.count(one.answering(feedback if number > 1 else None).perturb(records, stream))
         f = np.bincount(held, minlength=5)[:4] / n
-        shares = f[:, None] * simulation.holder_shares(one.law, values)
-        shares += (1 - f[:, None]) * simulation.other_shares(one.law, fed)
+        shares = f[:, None] * held_shares(one.law, values)
+        shares += (1 - f[:, None]) * other_shares(one.law, fed)
         given = found.cells["n_drawn"]
         seen = np.stack([found.cells["n1"], found.cells["n2"], given - found.cells["n1"] - found.cells["n2"]], axis=1)
         statistic = np.sum((seen - given[:, None] * shares) ** 2 / (given[:, None] * shares))
         assert chi2.sf(statistic, 8) > 2e-12
         state = mechanism.advance(state, found)
-
-
-@pytest.mark.parametrize("label", ["PrivKVM c=1", "PrivKVM c=6", "one real, five virtual", "KVUE"])
-@pytest.mark.parametrize("epsilon", [2, 6])
-def test_means_at_the_uniform_setting(label, epsilon, simulation):
-    """Within 10 % of the reference over 50 repeats with fixed seeds, so there is no false alarm.
-
-    One repeat's relative deviation is at most 15 %, so the mean's is 2.1 %: an estimator whose errors are 20 % larger
-    would pass with a probability below 1e-4.
-    """
-    name, parameters, estimator, reference = simulation.REFERENCE[label]
-    mechanism = make_mechanism(name, epsilon=epsilon, keys=100, **parameters)
-    errors = [simulation.squared_error(mechanism, estimator, 1_000_000, repeat) for repeat in range(50)]
-    assert np.mean(errors) == pytest.approx(reference[epsilon], rel=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,9 @@ _COLOURS = (
     "#4d9221",
 )
 _MARKERS = "osD^vP*XdH"
+#: Attributes that hold places and lengths, and digits of theirs that nobody sees.
+_PLACES = re.compile(r'(?<=[ \n])(?:d|x|y|points|transform|width|height)="[^"]*"')
+_DIGITS = re.compile(r"(\d\.\d\d)\d+")
 _LOOKS: dict[str, dict[str, Any]] = {
     "measured": {"linestyle": "-", "linewidth": 1.2, "markersize": 4},
     "theory": {"linestyle": "--", "linewidth": 1.0, "marker": ""},
@@ -75,8 +79,13 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> None:
         canvas.suptitle(figure.title, fontsize=11)
         canvas.supxlabel(text, fontsize=7.5, x=0.01, ha="left")
         canvas.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-    lines = (line.rstrip() for line in path.read_text(encoding="utf-8").splitlines())
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text(_smaller(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _smaller(svg: str) -> str:
+    """Cut places off at a hundredth of a point, and drop the indentation."""
+    rounded = _PLACES.sub(lambda found: _DIGITS.sub(r"\1", found[0]), svg)
+    return "\n".join(line.strip() for line in rounded.splitlines() if line.strip()) + "\n"
 
 
 def _labels(panel: Panel) -> tuple[str, ...]:
@@ -112,6 +121,7 @@ def _panel(axes: Any, panel: Panel, *, legend: bool) -> None:
             _curve(axes, line, colours[line.colour or line.label])
         axes.set_xscale("log" if panel.x_log else "linear")
     axes.set_yscale("log" if panel.y_log else "linear")
+    axes.minorticks_off()  # most of a file would be the small ticks of logarithms
     axes.set(xlabel=panel.x, ylabel=panel.y)
     axes.set_title("\n".join(textwrap.wrap(panel.title, 62)), loc="left")
     axes.grid(alpha=0.25)

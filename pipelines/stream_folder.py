@@ -195,7 +195,8 @@ class StreamFolder:
         """Return the manifest of the stream."""
         panes = self.panes()
         conflicts = sum(seen.conflicts for seen in self._windows.values())
-        warnings = [*base["warnings"]]
+        warnings = list(dict.fromkeys([*base["warnings"], *(w for pane in panes for w in pane.manifest["warnings"])]))
+        not_private = [p.manifest["randomness"] for p in panes if not p.manifest["randomness"].get("private", True)]
         if conflicts:
             warnings.append(
                 f"{conflicts} final results differ from what had been published as final and stand beside it "
@@ -205,6 +206,7 @@ class StreamFolder:
         return {
             **base,
             "epsilon": {**base["epsilon"], "slices": len(slices)},
+            "randomness": (not_private or [base["randomness"]])[0],
             "records": self._records(),
             "reports": {
                 "counted_in_windows": sum(pane.window["n"] for pane in panes),

@@ -31,7 +31,7 @@ from ..mechanisms import Counts
 from ..schemas.counts import MAIN_GROUP, counts_from_table, counts_schema
 from ..schemas.event_time import time_text
 from ..schemas.event_windows import Windows
-from ..schemas.manifest import MANIFEST_NAME
+from ..schemas.manifest import MANIFEST_NAME, Randomness
 from ..schemas.windows import in_window
 from .collection import Collection
 from .count_windows import Pane
@@ -163,7 +163,7 @@ class PaneWriter:
         return Published(outcome, str(path), estimates)
 
     def _is_part(self, counts: Counts, published: Path) -> bool:
-        """Whether counts hold no report that the published ones lack: what a stream that begins in the middle counts."""
+        """Whether counts hold no report that the published lack: those of a stream that began in the middle."""
         sizes = {name: len(cells) for name, cells in self.collection.mechanism.zero().cells.items()}
         (found,) = counts_from_table(pq.read_table(published), sizes).values()
         n, cells = found
@@ -237,8 +237,18 @@ class PaneWriter:
                 "spent_in_window_at_most": format((epsilon * len(pane.slices)).normalize(), "f"),
                 "spent_so_far_at_most": format((epsilon * pane.met).normalize(), "f"),
             },
+            "randomness": self._randomness(pane),
             "warnings": [*self.manifest["warnings"], *warnings],
         }
+
+    def _randomness(self, pane: Pane) -> dict[str, Any]:
+        """What is known of the randomness: on the server's side the reports say it of themselves."""
+        told = dict(self.manifest.get("randomness", {}))
+        if not pane.private:
+            told |= Randomness(source=told.get("source", "reports"), private=False).as_json() | {
+                name: told[name] for name in ("secret_id", "period") if name in told
+            }
+        return told
 
 
 def _outcome(last: Mapping[str, Any], pane: Pane, digest: str) -> str:

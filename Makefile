@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 OUTPUT := demo-output
 
 EXAMPLES := gss gss_party lecture_ratings party_thermometers
+OVER_TIME := example-gss_by_year example-gss_by_year_stream
 
 # pip compiles nothing here, but it does read these; a change of them means a new installation.
 INSTALL_INPUTS := pyproject.toml
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo engines test lint format docs examples bench clean $(EXAMPLES:%=example-%) example-gss_by_year
+.PHONY: help demo engines test lint format docs examples bench clean $(EXAMPLES:%=example-%) $(OVER_TIME)
 
 help:  ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,7 +40,7 @@ format: $(VENV)/.lint  ## put the code into the one format
 docs: $(VENV)/.docs  ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict --quiet
 
-examples: $(EXAMPLES:%=example-%) example-gss_by_year  ## every example: prepare, collect, compare with the truth
+examples: $(EXAMPLES:%=example-%) $(OVER_TIME)  ## every example: prepare, collect, compare with the truth
 
 $(EXAMPLES:%=example-%): example-%: $(VENV)/.examples
 	$(BIN)/python -m examples.$*.prepare $(OUTPUT)/$*
@@ -49,6 +50,9 @@ $(EXAMPLES:%=example-%): example-%: $(VENV)/.examples
 
 example-gss_by_year: $(VENV)/.examples
 	$(BIN)/python -m examples.gss_by_year.over_time $(OUTPUT)/gss_by_year
+
+example-gss_by_year_stream: $(VENV)/.examples
+	$(BIN)/python -m examples.gss_by_year.replay $(OUTPUT)/gss_by_year_stream
 
 bench: $(VENV)/.test  ## every benchmark: results in benchmarks/results, plots in docs/images/benchmarks
 	$(BIN)/python -m benchmarks

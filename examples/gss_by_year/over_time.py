@@ -127,6 +127,15 @@ def compare(estimates: pa.Table, answers: pd.DataFrame, folder: Path) -> list[di
     return rows
 
 
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print one question's mean answer by year beside the truth."""
+    print(f"May a woman have a legal abortion {QUESTIONS[SHOWN]}? Mean answer, +1 yes, -1 no:")
+    for row in rows:
+        if row["key"] == SHOWN and not np.isnan(row["true_mean"]):
+            shown = "too noisy to tell" if row["mean"] is None else f"{row['mean']:+.2f} ± {1.96 * row['mean_se']:.2f}"
+            print(f"  {row['year']}  {row['people']:5,} people  {shown:>18}  true {row['true_mean']:+.2f}")
+
+
 def main() -> None:
     """Collect, compare, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -140,11 +149,7 @@ def main() -> None:
         page = publish(collection, secret, estimates, folder, clock)
     except LdpBeamError as error:
         parser.exit(error.exit_code, f"{error}\n")
-    print(f"May a woman have a legal abortion {QUESTIONS[SHOWN]}? Mean answer, +1 yes, -1 no:")
-    for row in rows:
-        if row["key"] == SHOWN and not np.isnan(row["true_mean"]):
-            shown = "too noisy to tell" if row["mean"] is None else f"{row['mean']:+.2f} ± {1.96 * row['mean_se']:.2f}"
-            print(f"  {row['year']}  {row['people']:5,} people  {shown:>18}  true {row['true_mean']:+.2f}")
+    show(rows)
     print(f"All questions: {folder / 'over_time.csv'}. Charts over time: {page}")
 
 

@@ -22,7 +22,7 @@ from ldp_beam.mechanisms.privkv import simulation as privkv_simulation
 from .figures import Row, random_of
 from .people import People
 
-__all__ = ["METHODS", "PCKV_METHODS", "Method", "measure", "squared_errors", "theory"]
+__all__ = ["EARLIER_METHODS", "METHODS", "PCKV_METHODS", "Method", "measure", "squared_errors", "theory"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,9 @@ class Method:
         if isinstance(mechanism, PCKV):
             sampled = people.sample(mechanism.padding, random)
             return mechanism.estimate(pckv_simulation.draw_counts(mechanism, sampled, random), self.estimator)
-        population = privkv_simulation.KeyPopulation(frequency=people.frequency, mean=np.nan_to_num(people.mean))
+        population = privkv_simulation.KeyPopulation(
+            frequency=people.frequency, mean=np.nan_to_num(people.mean), values=people.values
+        )
         if isinstance(mechanism, MultiRound):
             state = privkv_simulation.draw_state(mechanism, population, people.users, random)
             return mechanism.estimate_state(state, self.estimator)
@@ -61,8 +63,7 @@ class Method:
 
 
 PCKV_METHODS = (Method(label="PCKV-UE", mechanism="pckv-ue"), Method(label="PCKV-GRR", mechanism="pckv-grr"))
-METHODS = (
-    *PCKV_METHODS,
+EARLIER_METHODS = (
     Method(label="PrivKVM, 1 round", mechanism="privkvm", more={"rounds": 1}),
     Method(label="PrivKVM, 6 rounds", mechanism="privkvm", more={"rounds": 6}),
     Method(
@@ -73,6 +74,7 @@ METHODS = (
     ),
     Method(label="KVUE", mechanism="kvue"),
 )
+METHODS = (*PCKV_METHODS, *EARLIER_METHODS)
 
 
 def squared_errors(estimates: Estimates, people: People, some: Any) -> tuple[float, float]:

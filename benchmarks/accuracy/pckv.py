@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from ldp_beam.mechanisms.accuracy import precision, top_keys
 
-from .figures import Figure, Panel, Row, Scale, of, random_of, series
-from .keyvalue import METHODS, PCKV_METHODS, measure
+from .figures import Figure, Line, Panel, Row, Scale, of, random_of, series
+from .keyvalue import EARLIER_METHODS, METHODS, PCKV_METHODS, measure
 from .pckv_allocation import ALLOCATION
 from .pckv_claims import domain_claims, gg_claims, movielens_claims, ratings_claims, top_claims, users_claims, uu_claims
 from .people import OneKey, People, gg, movielens, ratings, uu, zipf
@@ -95,41 +95,41 @@ def top_panels(rows: Sequence[Row]) -> list[Panel]:
 
 def movielens_rows(scale: Scale) -> Iterator[Row]:
     people = movielens().resampled(scale.users(USERS))
-    some = top_keys(people.frequency, TOP)
+    some, epsilons, repeats = top_keys(people.frequency, TOP), scale.some((1, 2, 3, 4, 5, 6)), scale.repeats(20)
     for padding in scale.some(PADDINGS):
-        yield from measure(
-            f"movielens, padding {padding}",
-            PCKV_METHODS,
-            scale.some((1, 2, 3, 4, 5, 6)),
-            lambda _: people,
-            scale.repeats(20),
-            padding=padding,
-            some=some,
-        )
+        name = f"movielens, padding {padding}"
+        yield from measure(name, PCKV_METHODS, epsilons, lambda _: people, repeats, padding=padding, some=some)
+    for row in measure("movielens", EARLIER_METHODS, epsilons, lambda _: people, repeats, some=some):
+        yield {**row, "padding": None}
 
 
 def movielens_panels(rows: Sequence[Row]) -> list[Panel]:
     panels = []
-    for figure, name in (("frequency", "frequencies"), ("mean", "means")):
-        for method in dict.fromkeys(row["method"] for row in rows):
-            lines = []
-            for padding in sorted({row["padding"] for row in rows}):
-                some, label = of(rows, method=method, padding=padding), f"padding {padding}"
-                lines.append(series(some, "epsilon", f"mse_{figure}", label=label))
-                closed = [row for row in some if row[f"theory_{figure}"] <= HOPELESS]
-                lines.append(
-                    series(
-                        closed,
-                        "epsilon",
-                        f"theory_{figure}",
-                        label=f"{label}, closed form",
-                        look="theory",
-                        colour=label,
-                    )
-                )
+    for label in ("PCKV-UE", "PCKV-GRR", "the earlier methods"):
+        some = of(rows, method=label) or [row for row in rows if row["padding"] is None]
+        for figure, name in (("frequency", "frequencies"), ("mean", "means")):
+            lines = [line for one in _alike(some) for line in _measured_and_closed(one, figure)]
             over = f"mean over the {TOP} most frequent keys"
-            panels.append(Panel(title=f"{method}: squared error of {name}", x="epsilon", y=over, lines=lines))
+            panels.append(Panel(title=f"{label}: squared error of {name}", x="epsilon", y=over, lines=lines))
     return panels
+
+
+def _alike(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each padding, or of each method that has none."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        label = row["method"] if row["padding"] is None else f"padding {row['padding']}"
+        found.setdefault(label, []).append({**row, "label": label})
+    return list(found.values())
+
+
+def _measured_and_closed(rows: Sequence[Row], figure: str) -> list[Line]:
+    label = rows[0]["label"]
+    lines = [series(rows, "epsilon", f"mse_{figure}", label=label)]
+    closed = [row for row in rows if row[f"theory_{figure}"] and row[f"theory_{figure}"] <= HOPELESS]
+    if closed:
+        lines.append(series(closed, "epsilon", f"theory_{figure}", label="closed form", look="theory", colour=label))
+    return lines
 
 
 # -- errors against the domain and the users --------------------------------------------------------------
@@ -231,7 +231,7 @@ FIGURES: tuple[Figure, ...] = (
         title="Real ratings of clothes: squared errors against epsilon",
         source=SOURCE,
         data="23,486 e-commerce ratings by as many people, 1,206 clothes (ecommerce_clothing_kv.csv.gz), padding 1, "
-        "30 repeats.",
+        "30 repeats; for PrivKVM and KVUE as many people, drawn from these with replacement.",
         needs_data=True,
         rows=ratings_rows,
         panels=top_panels,

@@ -31,6 +31,7 @@ class People:
         sample: draws what they sample, for a padding.
         shares: with what probabilities they sample, for a padding; None where they are given and not drawn from a
             population.
+        values: draws a value for each given key, from those of its holders; None where all have the same.
     """
 
     users: int
@@ -38,6 +39,7 @@ class People:
     mean: F64
     sample: Callable[[int, np.random.Generator], Sampled]
     shares: Callable[[int], Shares] | None = None
+    values: Callable[[npt.NDArray[np.int64], np.random.Generator], F64] | None = None
 
     @property
     def keys(self) -> int:
@@ -110,6 +112,8 @@ class Ratings:
         self.pairs = Pairs(offsets, number[order].astype(np.int32), values[order])
         self.keys = len(names)
         holders = np.bincount(self.pairs.keys, minlength=self.keys)
+        self._first = np.concatenate([[0], np.cumsum(holders)])
+        self._by_key = np.argsort(self.pairs.keys, kind="stable")
         self._frequency = holders / len(people)
         self._mean = np.bincount(self.pairs.keys, weights=self.pairs.values, minlength=self.keys) / holders
         self._shares: dict[int, Shares] = {}
@@ -125,7 +129,7 @@ class Ratings:
         def sample(padding: int, random: np.random.Generator) -> Sampled:
             return draw_sampled_of(self.pairs, self.keys, padding, random)
 
-        return People(users=self.users, frequency=self._frequency, mean=self._mean, sample=sample)
+        return People(users=self.users, frequency=self._frequency, mean=self._mean, sample=sample, values=self.values)
 
     def resampled(self, users: int) -> People:
         """Return so many people drawn from these, with replacement; the true figures are those of these."""
@@ -133,7 +137,19 @@ class Ratings:
         def sample(padding: int, random: np.random.Generator) -> Sampled:
             return draw_sampled_shares(self.shares(padding), users, random)
 
-        return People(users=users, frequency=self._frequency, mean=self._mean, sample=sample, shares=self.shares)
+        return People(
+            users=users,
+            frequency=self._frequency,
+            mean=self._mean,
+            sample=sample,
+            shares=self.shares,
+            values=self.values,
+        )
+
+    def values(self, keys: npt.NDArray[np.int64], random: np.random.Generator) -> F64:
+        """Return the rating of a holder of each given key, drawn at random."""
+        place = self._first[keys] + random.integers(0, np.diff(self._first)[keys])
+        return self.pairs.values[self._by_key[place]]
 
     def shares(self, padding: int) -> Shares:
         """Return with what probabilities one of these people, drawn at random, samples each key."""

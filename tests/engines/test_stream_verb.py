@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from ldp_beam.engines.processes import group_is_alive
+from ldp_beam.transforms.publish_panes import pane_folders
 
 pytestmark = pytest.mark.engine
 
@@ -120,6 +122,40 @@ def test_a_folder_of_reports_gives_the_same_windows_on_every_engine(
     assert len(set(map(tuple, digests.values()))) == 1
 
 
+def test_an_open_window_is_published_early_and_again_when_more_has_come(
+    definition, nested, people, run, tmp_path, require_engine
+):
+    """The window is a year long: all that is published of it is early."""
+    require_engine("prism")
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    sent = []
+
+    def send(n):
+        start = (datetime.now(UTC) - timedelta(seconds=2)).replace(microsecond=0)
+        code, _, err = run("perturb", "--collection", definition, "--input", nested(people(n)), "--seed", len(sent),
+                           "--output", tmp_path / f"sent-{len(sent)}", "--window-start", start.isoformat(),
+                           "--window", "1s")  # fmt: skip
+        assert code == 0, err
+        (file,) = (tmp_path / f"sent-{len(sent)}").glob("*.parquet")
+        sent.append(file.rename(incoming / f"{len(sent)}.parquet"))
+
+    def told():
+        (window,) = (tmp_path / "out" / "windows").iterdir()
+        return [(pane.window["n"], pane.window["timing"], pane.window["is_final"]) for pane in pane_folders(window)]
+
+    more = ("--window", "52w", "--early", "1s", "--json")
+    with started(given(definition, incoming, tmp_path / "out", *more)) as process:
+        send(20)
+        wait_for(lambda: list((tmp_path / "out" / "windows").glob("*/pane-000")), process)
+        assert told() == [(20, "early", False)]
+        send(30)
+        wait_for(lambda: list((tmp_path / "out" / "windows").glob("*/pane-001")), process)
+        assert told()[1] == (50, "early", False)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
 # -- without an end ---------------------------------------------------------------------------------------------
 
 
@@ -129,25 +165,30 @@ def test_a_stream_without_an_end_is_stopped_cleanly(definition, tmp_path, requir
     require_engine("prism")
     source = "simulate:gauss,users=1000000,keys=3,pairs-per-user=2,rate=200"
     arguments = given(definition, source, tmp_path / "out", "--records", "--seed", "1", "--window", "2s", "--json")
+    with started(arguments) as process:
+        wait_for(lambda: list((tmp_path / "out" / "windows").glob("*/pane-*")), process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    manifest = json.loads(out)
+    assert manifest["stream"]["state"] == "stopped"
+    assert manifest["stream"]["windows"] >= 1
+    wait_for(lambda: not group_is_alive(process.pid))  # neither the stream nor what it started
+
+
+@contextmanager
+def started(arguments):
+    """Run the verb in a process group of its own, and leave nothing of it behind."""
     process = subprocess.Popen(
         [*START, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     try:
-        wait_for(lambda: list((tmp_path / "out" / "windows").glob("*/pane-*")), process)
-        begun = datetime.now(UTC)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        yield process
     finally:
         if process.poll() is None:
-            process.kill()
-            process.communicate()
-    assert process.returncode == 0, err
-    manifest = json.loads(out)
-    assert manifest["stream"]["state"] == "stopped"
-    assert manifest["stream"]["windows"] >= 1
-    assert datetime.now(UTC) - begun < timedelta(seconds=60)
-    wait_for(lambda: not group_is_alive(process.pid))  # neither the stream nor what it started
+            process.terminate()  # it stops what it started
+        process.communicate(timeout=60)
 
 
 def wait_for(holds, process=None, seconds=60):

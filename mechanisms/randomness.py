@@ -43,6 +43,8 @@ _SCHEME: Final = b"ldp-beam randomness 1"
 _LONG_ID: Final = 1024
 #: Rows that are digested together: their blocks stay in the processor's second-level cache.
 _ROWS: Final = 8192
+#: The same for integers, which need less memory besides.
+_INTEGER_ROWS: Final = 16_384
 _NO_VALUE: Final = np.uint64(1 << 63)
 
 
@@ -280,9 +282,9 @@ class UserDigests:
         first = self._first[:17].view(_WORD) ^ _ZEROS.view(_WORD)
         table = first.view(_BLOCK)
         source = BlockSource(self._key)
-        for start in range(0, len(values), _ROWS):
-            rows = out[start : start + _ROWS]
-            lengths = decimal_digits(values[start : start + _ROWS], rows)
+        for start in range(0, len(values), _INTEGER_ROWS):
+            rows = out[start : start + _INTEGER_ROWS]
+            lengths = decimal_digits(values[start : start + _INTEGER_ROWS], rows)
             if isinstance(lengths, int):
                 rows[:, 0] ^= first[2 * lengths]
                 rows[:, 1] ^= first[2 * lengths + 1]

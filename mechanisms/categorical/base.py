@@ -34,7 +34,7 @@ from .estimation import COMPOSITE_ESTIMATORS, SET_ESTIMATORS, Supports, estimate
 __all__ = ["FrequencyOracle", "SetOracle", "draw_share", "has_layout", "sample_padded", "sample_symbol", "whole"]
 
 #: Users that are perturbed together.
-CHUNK_USERS: Final = 16_384
+CHUNK_USERS: Final = 32_768
 #: Largest padding length.
 PADDING_MAX: Final = 10_000
 

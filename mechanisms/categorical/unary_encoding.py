@@ -19,7 +19,7 @@ from ..data import I32, I64, Bool, Counts, Field, Records, Reports
 from ..probability import EXACT, WORDS, budget_ratio, largest_threshold, log_up, round_down, round_up
 from ..randomness import U64, BlockSource, Stream
 from ..unary import column_sums, row_words, set_cells, set_noise, wide_rows
-from .base import FrequencyOracle, SetOracle, sample_padded, sample_symbol
+from .base import CHUNK_USERS, FrequencyOracle, SetOracle, sample_padded, sample_symbol
 
 __all__ = ["OUE", "PSFOOUE", "SUE", "padding_bits_clear", "unary_ratio", "unpacked"]
 
@@ -122,7 +122,7 @@ class _Unary(FrequencyOracle):
         """
         words = row_words(self.keys)
         bits = np.empty((records.n, words), dtype="<u8")
-        size = max(64, min(16_384, _PLANE_BYTES // (8 * words)))
+        size = max(64, min(CHUNK_USERS, _PLANE_BYTES // (8 * words)))
         for rows, part, seeds, blocks, source in self._chunks(records, stream, size):
             symbols, users = self._drawn(part, blocks[0, :, 0])
             self._noisy(symbols, users, seeds, blocks[0, :, 1], source, bits[rows])

@@ -37,7 +37,7 @@ PADDING_MAX: Final = 10_000
 _UE_KEYS: Final = 100_000
 _GRR_KEYS: Final = 1_000_000
 #: Users that are sampled together, and bytes of a plane of theirs: enough to hide the calls, small enough to cache.
-_CHUNK_USERS: Final = 16_384
+_CHUNK_USERS: Final = 32_768
 _PLANE_BYTES: Final = 1 << 19
 
 

@@ -25,7 +25,7 @@ def allocation_rows(scale: Scale) -> Iterator[Row]:
 def allocation_panels(rows: Sequence[Row]) -> list[Panel]:
     return [
         Panel(
-            title=f"{name.upper()}: {letter}, the part of a mean's error {meaning}",
+            title=f"{name.upper()}: {letter}, {meaning}",
             x="epsilon",
             y=letter,
             lines=[
@@ -33,7 +33,7 @@ def allocation_panels(rows: Sequence[Row]) -> list[Panel]:
             ],
         )
         for name in ("pckv-ue", "pckv-grr")
-        for letter, meaning in (("g", "whatever the mean"), ("h", "with its square"))
+        for letter, meaning in (("g", "an error whatever the mean"), ("h", "an error with its square"))
     ]
 
 

@@ -16,9 +16,10 @@ from .figures import Figure, Line, Panel, Row
 __all__ = ["caption", "draw"]
 
 _ACROSS = 2
-_SIZE = 5.4, 3.7
-#: Width of a legend that all panels share.
-_LEGEND = 2.2
+#: Inches of a panel: two of them are about as wide as a page of the site.
+_SIZE = 4.3, 3.2
+#: Characters of the caption that fit below a panel.
+_CHARACTERS = 66
 _COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -47,7 +48,7 @@ _STYLE = {
     "svg.hashsalt": "ldp-beam",
     "font.size": 9,
     "axes.titlesize": 10,
-    "legend.fontsize": 7.5,
+    "legend.fontsize": 8,
 }
 
 
@@ -65,21 +66,32 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> None:
     across = min(_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
     shared = len(panels) > 1 and len({_labels(panel) for panel in panels}) == 1
-    width = _SIZE[0] * across + (_LEGEND if shared else 0.0)
-    text = "\n".join(textwrap.wrap(caption(figure), round(17 * width)))
+    text = "\n".join(textwrap.wrap(caption(figure), _CHARACTERS * across))
     with mpl.rc_context(_STYLE):
-        canvas = Canvas(figsize=(width, _SIZE[1] * down + 0.3 + 0.16 * text.count("\n")), layout="constrained")
+        canvas = Canvas(figsize=(_SIZE[0] * across, _SIZE[1] * down + 0.3), layout="constrained")
         axes = canvas.subplots(down, across, squeeze=False).ravel()
         for one, panel in zip(axes, panels, strict=False):
             _panel(one, panel, legend=not shared)
         for one in axes[len(panels) :]:
             one.set_visible(False)
-        if shared:
-            canvas.legend(*_entries(axes[0], panels), loc="outside right upper", frameon=False)
         canvas.suptitle(figure.title, fontsize=11)
-        canvas.supxlabel(text, fontsize=7.5, x=0.01, ha="left")
-        canvas.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        canvas.draw_without_rendering()
+        canvas.set_layout_engine("none")
+        below = 0.0
+        if shared:  # what stands below the canvas makes it longer, by "tight"
+            handles, labels = _entries(axes[0], panels)
+            canvas.legend(
+                handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=_columns(labels), frameon=False
+            )
+            below = -0.23 * math.ceil(len(labels) / _columns(labels)) / canvas.get_figheight()
+        canvas.text(0.01, below - 0.05 / canvas.get_figheight(), text, fontsize=8, va="top")
+        canvas.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     path.write_text(_smaller(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """Columns of a legend that is as wide as two panels."""
+    return max(1, min(len(labels), 120 // (max(map(len, labels)) + 8)))
 
 
 def _smaller(svg: str) -> str:
@@ -123,7 +135,7 @@ def _panel(axes: Any, panel: Panel, *, legend: bool) -> None:
     axes.set_yscale("log" if panel.y_log else "linear")
     axes.minorticks_off()  # most of a file would be the small ticks of logarithms
     axes.set(xlabel=panel.x, ylabel=panel.y)
-    axes.set_title("\n".join(textwrap.wrap(panel.title, 62)), loc="left")
+    axes.set_title("\n".join(textwrap.wrap(panel.title, 54)), loc="left")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if legend and len(panel.lines) > 1:

@@ -68,9 +68,8 @@ class ReportDecoder:
             now=now,
         )
         start = message.header.event_time()
-        batch = message.batch.replace_schema_metadata(
-            message.header.metadata()
-        )  # the packed form has none in its batch
+        # The packed form has none in its batch.
+        batch = message.batch.replace_schema_metadata(message.header.metadata())
         parts = [(float(start), batch)] if start is not None and batch.num_rows else []
         nulls = [(NULL_REPORTS, message.nulls, "reports with a null")] if message.nulls else []
         return Decoded(parts, nulls)

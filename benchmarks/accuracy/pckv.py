@@ -190,9 +190,9 @@ def _precisions(label: str, people_of: Callable[[np.random.Generator], People], 
 def precision_panels(rows: Sequence[Row]) -> list[Panel]:
     return [
         Panel(
-            title=f"{label}: share of the {count} most frequent keys that are found",
+            title=f"{label}: the {count} most frequent keys",
             x="epsilon",
-            y="precision",
+            y="share of them that is found",
             lines=[
                 series(of(rows, population=label, method=method), "epsilon", f"top{count}", label=method)
                 for method in dict.fromkeys(row["method"] for row in rows)

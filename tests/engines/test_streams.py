@@ -19,8 +19,10 @@ from ldp_beam.pipelines.stream_charging import LedgerCharge
 from ldp_beam.pipelines.stream_metrics import UNAVAILABLE
 from ldp_beam.schemas.event_windows import Windows
 from ldp_beam.schemas.manifest import Randomness
+from ldp_beam.schemas.reports import FileHeader
 from ldp_beam.transforms.batches import ArrowBatchCoder
 from ldp_beam.transforms.collection import Collection
+from ldp_beam.transforms.memo import Memo
 from ldp_beam.transforms.publish_panes import pane_folders
 from ldp_beam.transforms.slice_records import Clients
 
@@ -232,6 +234,45 @@ def test_a_stream_ends_where_the_lifetime_budget_does(collection, tmp_path, requ
         run(collection, source, tmp_path / "out", {"size": 10, "slide": 10}, clients=True, client={"charge": charge})
     assert [panes[-1][0] for panes in told(tmp_path / "out").values()] == [1]
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["stream"]["state"] == "failed"
+
+
+def test_a_memoised_user_repeats_her_report_and_spends_nothing_more(collection, tmp_path, require_engine):
+    require_engine("prism")
+    ledger, memo = tmp_path / "ledger.sqlite", Memo(path=str(tmp_path / "memo.sqlite"), cap=2)
+    memo.open(fingerprint=collection.fingerprint, secret_id=SECRET.id)
+    charge = LedgerCharge(
+        path=str(ledger), collection="fruit", fingerprint=collection.fingerprint, mechanism="pckv-grr",
+        epsilon=collection.mechanism.epsilon, secret_id=SECRET.id, memo=memo,
+    )  # fmt: skip
+    people = [f"user-{i}" for i in range(30)]
+
+    def of(slice_, key):
+        return records(*((user, key, slice_ + 1) for user in people))
+
+    source = Script(of(0, "apple"), 11, of(10, "apple"), 21, of(20, "banana"), 31)
+    run(
+        collection, source, tmp_path / "out", {"size": 10, "slide": 10}, clients=True,
+        client={"charge": charge, "memo": memo},
+    )  # fmt: skip
+    panes = [pane_folders(window)[-1] for window in sorted((tmp_path / "out" / "windows").iterdir())]
+    digests = [pane.window["counts_digest"] for pane in panes]
+    assert digests[0] == digests[1] != digests[2]
+    assert [entry.state for entry in Ledger(ledger).entries()] == ["charged", "repeated", "charged"]
+    header = FileHeader.read(pq.read_schema(panes[0].path / "counts.parquet").metadata, "x")
+    assert header.memoised
+
+
+def test_rows_read_rejected_and_reports_sent_are_told_exactly(collection, tmp_path, require_engine):
+    """B34: of 10 rows 3 name no user."""
+    require_engine("prism")
+    rows = [(None if t in (2, 5, 8) else f"user-{t}", "apple", t) for t in range(10)]
+    manifest = run(collection, Given(records(*rows)), tmp_path / "out", {"size": 10, "slide": 10}, clients=True)
+    read = manifest["records"]
+    assert (read["rows_read"], read["rejected"], read["users"]) == (10, {"rows_without_user": 3}, 7)
+    assert manifest["files"][0]["n"] == 7
+    metrics = manifest["stream"]["metrics"]
+    for name, value in {"rows_read": 10, "rows_rejected": 3, "reports_sent": 7, "reports_counted": 7}.items():
+        assert metrics[name] in (value, UNAVAILABLE)
 
 
 # -- the same on every engine ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The cases of benchmarks/kernel.py, as a pyperf script: each is timed in a process of its own."""
+"""The cases of benchmarks/kernel.py, as a pyperf script: each is timed in a process of its own, by processor time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyperf
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from ldp_beam.mechanisms import VALUE_ONE, Mechanism, Records, Secret, make_mechanism, population_generator
 
-__all__ = ["AES_BUFFERS", "AES_BYTES", "MECHANISMS", "USERS", "label"]
+__all__ = ["AES_BUFFERS", "AES_BYTES", "MECHANISMS", "USERS", "label", "parts_of", "users_of"]
 
 USERS = 65_536
 MECHANISMS = (
@@ -31,9 +31,14 @@ AES_BYTES = 1 << 23
 AES_BUFFERS = tuple(1 << power for power in range(14, 22))
 
 
-def label(name: str, keys: int) -> str:
+def label(name: str, keys: int, part: str) -> str:
     """Name of a mechanism's case."""
-    return f"{name} {keys}"
+    return f"{name} {keys} {part}"
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """What is timed: client, client and server, and the digest of integer ids besides."""
+    return ("client", "both", "all") if name == "pckv-ue" else ("all",)
 
 
 def users_of(keys: int) -> int:
@@ -41,8 +46,8 @@ def users_of(keys: int) -> int:
     return max(1024, min(USERS, USERS * 1_000 // max(keys, 1_000))) if keys <= 100_000 else USERS
 
 
-def time_mechanism(loops: int, name: str, keys: int) -> float:
-    """Seconds for all that happens to users: digest of an integer id, seed, packed report, count."""
+def time_mechanism(loops: int, name: str, keys: int, part: str) -> float:
+    """Seconds for what happens to users: seed and packed report (client), then count (both), digest of the id (all)."""
     users = users_of(keys)
     given: dict[str, Any] = {"padding": 1} if name.startswith("pckv") else {}
     mechanism: Mechanism = make_mechanism(name, epsilon=1, keys=keys, **given)
@@ -52,39 +57,44 @@ def time_mechanism(loops: int, name: str, keys: int) -> float:
     values = random.integers(-VALUE_ONE, VALUE_ONE + 1, users) if given else None
     secret, offsets, counts = Secret.new(), np.arange(users + 1), mechanism.zero()
     digests, stream = secret.users(), secret.stream(fingerprint="benchmark")
-    start = time.perf_counter()
+    users_given = digests.integers(ids)
+    start = time.process_time()
     for _ in range(loops):
-        records = Records(users=digests.integers(ids), offsets=offsets, keys=held, values=values)
-        counts = mechanism.count(mechanism.perturb(records, stream), counts)
-    return time.perf_counter() - start
+        digested = digests.integers(ids) if part == "all" else users_given
+        reports = mechanism.perturb(Records(users=digested, offsets=offsets, keys=held, values=values), stream)
+        if part != "client":
+            counts = mechanism.count(reports, counts)
+    return time.process_time() - start
 
 
 def time_aes(loops: int, size: int) -> float:
     """Seconds for the keystream of AES-128-CTR, in buffers of one size."""
     cipher = Cipher(algorithms.AES(bytes(16)), modes.CTR(bytes(16))).encryptor()
     zeros, out = np.zeros(size, dtype=np.uint8), np.empty(size + 15, dtype=np.uint8)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(loops):
         for _ in range(AES_BYTES // size):
             cipher.update_into(zeros.data, out.data)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def time_copy(loops: int, keys: int) -> float:
     """Seconds to copy as many bytes as the two planes of a unary report have."""
     source = np.ones((2, users_of(keys), -(-keys // 8)), dtype=np.uint8)
     target = np.empty_like(source)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(loops):
         np.copyto(target, source)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def main() -> None:
     """Time every case that pyperf asks for."""
     runner = pyperf.Runner(program_args=("-m", "benchmarks.kernel_cases"))
     cases: list[tuple[str, Callable[..., float], tuple[Any, ...]]] = [
-        (label(name, keys), time_mechanism, (name, keys)) for name, keys in MECHANISMS
+        (label(name, keys, part), time_mechanism, (name, keys, part))
+        for name, keys in MECHANISMS
+        for part in parts_of(name)
     ]
     cases += [(f"aes-ctr {size}", time_aes, (size,)) for size in AES_BUFFERS]
     cases += [(f"copy {keys}", time_copy, (keys,)) for name, keys in MECHANISMS if name == "pckv-ue"]

@@ -52,6 +52,10 @@ BATCHES = 5
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
 
+class PeerFailedError(Exception):
+    """A package is installed and does not run; says what it said last."""
+
+
 def rate(python: Path, package: str, case: str, keys: int, smoke: bool) -> float:
     """Users per second of processor time, of the quickest batch of a fresh process."""
     users = OWN_USERS if package == OWN else USERS[package][case]
@@ -61,12 +65,14 @@ def rate(python: Path, package: str, case: str, keys: int, smoke: bool) -> float
     command = [str(python), str(FOLDER / "worker.py"), package, case, str(keys), str(users), str(batches)]
     ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **ONE_THREAD})
     if ran.returncode:
-        raise SystemExit(f"{package}, {case}, {keys} keys: {ran.stderr[-2000:]}")
+        raise PeerFailedError((ran.stderr.strip().splitlines() or ["no message"])[-1])
     return users / max(min(json.loads(ran.stdout.splitlines()[-1])["seconds"]), 1e-9)
 
 
-def frequencies(found: Mapping[str, Environment], rounds: int, smoke: bool) -> list[dict[str, Any]]:
-    """Rates of every package on every task, round by round."""
+def frequencies(
+    found: Mapping[str, Environment], rounds: int, smoke: bool, missing: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Rates of every package on every task, round by round; a peer that fails joins those that are missing."""
     rows: list[dict[str, Any]] = []
     for keys in KEYS[:1] if smoke else KEYS:
         for case, ours in OURS.items():
@@ -75,7 +81,13 @@ def frequencies(found: Mapping[str, Environment], rounds: int, smoke: bool) -> l
             part = [{"package": name, "case": own, "task": case, "keys": keys, "rates": []} for name, own, _ in runs]
             for _ in range(rounds):
                 for row, (package, own, python) in zip(part, runs, strict=True):
-                    row["rates"].append(rate(python, package, own, keys, smoke))
+                    try:
+                        row["rates"].append(rate(python, package, own, keys, smoke))
+                    except PeerFailedError as error:
+                        if package in (OWN, REFERENCE):
+                            raise
+                        missing[package] = str(error)
+            part = [row for row in part if len(row["rates"]) == rounds]
             _compare(part)
             rows += part
     return rows
@@ -108,14 +120,14 @@ def show(results: Mapping[str, Any]) -> None:
     if "beam" in results:
         beam_job.show(results["beam"])
     for name, reason in results["missing"].items():
-        print(f"{name} could not be installed: {reason}")
+        print(f"{name} could not be installed or run: {reason}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Install the peers, measure, print, write."""
     parser = harness.options(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=("frequencies", "beam"), help="one of the two parts")
+    parser.add_argument("--only", choices=("frequencies", "beam"), help="one part; of the other stored results stay")
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS, help="keeps the peers between runs")
     given = parser.parse_args(argv)
     all_of_them = {peer.package: environment(peer, given.environments) for peer in PEERS}
@@ -126,17 +138,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         "own_versions": harness.versions_of("numpy", "cryptography", "apache-beam"),
         "how": {peer.package: peer.how for peer in PEERS},
         "missing": missing,
-        **_measure(given, found),
+        **_stored(given),
+        **_measure(given, found, missing),
     }
     show(results)
     harness.write(given.json, results)
     return 0
 
 
-def _measure(given: argparse.Namespace, found: Mapping[str, Environment]) -> dict[str, Any]:
+def _stored(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the part that is not measured now, from the results that are there."""
+    if given.only is None or given.json is None or not given.json.exists():
+        return {}
+    before = json.loads(given.json.read_text(encoding="utf-8"))
+    other = "beam" if given.only == "frequencies" else "frequencies"
+    return {name: before[name] for name in (other,) if name in before}
+
+
+def _measure(given: argparse.Namespace, found: Mapping[str, Environment], missing: dict[str, str]) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     if given.only != "beam":
-        parts["frequencies"] = frequencies(found, 1 if given.smoke else given.rounds, given.smoke)
+        parts["frequencies"] = frequencies(found, 1 if given.smoke else given.rounds, given.smoke, missing)
     if given.only != "frequencies" and "pipeline-dp" in found:
         parts["beam"] = beam_job.compare(found["pipeline-dp"].python, smoke=given.smoke)
     return parts

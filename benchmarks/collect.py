@@ -2,11 +2,11 @@
 
     python -m benchmarks.collect [--small 2] [--large 8] [--repeats 3] [--case NAME] [--smoke] [--json FILE]
 
-Simulated people (one pair each, d = 100, text ids) are written once as nested Parquet and, shuffled, as pairs
-Parquet. Every case then runs in a process of its own, small and large input in turn, and a rate is the slope
-between the two sizes, so that start-up does not count. Peak memory is the operating system's account of the
-finished process. Machines are noisy: the ratio to the loop without Beam, which runs in the same rounds, says
-more than a rate.
+Simulated people (one pair each, d = 100, text ids) are written once as nested Parquet, as pairs Parquet in any order
+and, fewer of them, as nested Avro (deflate). Every case then runs in a process of its own, small and large input in
+turn, and a rate is the slope between the two sizes, so that start-up does not count. Peak memory is the operating
+system's account of the finished process. Machines are noisy: the ratio to the loop without Beam, which runs in the
+same rounds, says more than a rate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ import pyarrow.parquet as pq
 
 from benchmarks import harness
 
-CASES = ("collect pckv-ue", "loop pckv-ue", "collect pckv-grr", "loop pckv-grr", "collect pckv-ue pairs")
+CASES = (
+    "collect pckv-ue",
+    "loop pckv-ue",
+    "collect pckv-grr",
+    "loop pckv-grr",
+    "collect pckv-ue pairs",
+    "collect pckv-ue avro",
+)
+#: Writing Avro record by record takes a minute for ten million people.
+AVRO_SHARE = 4
 DEFINITION = (
     'name = "b"\nmechanism = "{}"\nepsilon = 1\npadding = 1\n[keys]\ncount = 100\n[values]\nrange = [-1.0, 1.0]\n'
 )
@@ -58,18 +67,30 @@ def _measure(folder: Path, sizes: tuple[int, int], repeats: int, chosen: tuple[s
     for mechanism in ("pckv-ue", "pckv-grr"):
         (folder / f"{mechanism}.toml").write_text(DEFINITION.format(mechanism))
     for users in sizes:
-        _write_inputs(folder, users)
-    runs: dict[str, dict[int, list[tuple[float, float]]]] = {case: {n: [] for n in sizes} for case in chosen}
+        _write_inputs(folder, users, chosen)
+    runs: dict[str, dict[int, list[tuple[float, float]]]] = {
+        case: {_users(case, n): [] for n in sizes} for case in chosen
+    }
     for _ in range(repeats):
         for case in chosen:
-            for users in sizes:
+            for users in runs[case]:
                 runs[case][users].append(_run(folder, case, users))
-    return {"users": sizes, "repeats": repeats, "cases": {case: _figures(runs[case], sizes) for case in chosen}}
+    return {"users": sizes, "repeats": repeats, "cases": {case: _figures(runs[case]) for case in chosen}}
 
 
-def _write_inputs(folder: Path, users: int) -> None:
-    command = ["simulate", "--population", "uniform", "--users", str(users), "--keys", "100", "--json"]
+def _users(case: str, users: int) -> int:
+    return users // AVRO_SHARE if case.endswith("avro") else users
+
+
+def _write_inputs(folder: Path, users: int, chosen: tuple[str, ...]) -> None:
+    common = ["simulate", "--population", "uniform", "--keys", "100", "--json"]
+    command = [*common, "--users", str(users)]
     _ldp_beam(*command, "--output", str(folder / f"nested-{users}.parquet"))
+    if any(case.endswith("avro") for case in chosen):
+        fewer = _users("avro", users)
+        _ldp_beam(*common, "--users", str(fewer), "--output", str(folder / f"nested-{fewer}.avro"))
+    if not any(case.endswith("pairs") for case in chosen):
+        return
     _ldp_beam(*command, "--layout", "pairs", "--output", str(folder / "sorted.parquet"), "--overwrite")
     # A process inherits its parent's peak memory until it starts its own program: keep this one small.
     shuffle = multiprocessing.get_context("spawn").Process(target=_shuffle, args=(folder, users))
@@ -92,7 +113,8 @@ def _run(folder: Path, case: str, users: int) -> tuple[float, float]:
     """Run a case in a process of its own; return seconds and peak memory in MB."""
     kind, mechanism, *layout = case.split()
     definition = str(folder / f"{mechanism}.toml")
-    records = str(folder / f"{layout[0] if layout else 'nested'}-{users}.parquet")
+    name = {"pairs": f"pairs-{users}.parquet", "avro": f"nested-{users}.avro"}
+    records = str(folder / name.get("".join(layout), f"nested-{users}.parquet"))
     command = [sys.executable, "-m", "benchmarks.collect", "--loop", definition, records]
     if kind == "collect":
         output = str(folder / "out")
@@ -102,7 +124,8 @@ def _run(folder: Path, case: str, users: int) -> tuple[float, float]:
     return seconds, memory
 
 
-def _figures(runs: dict[int, list[tuple[float, float]]], sizes: tuple[int, int]) -> dict[str, float]:
+def _figures(runs: dict[int, list[tuple[float, float]]]) -> dict[str, float]:
+    sizes = sorted(runs)
     small, large = (statistics.median(seconds for seconds, _ in runs[n]) for n in sizes)
     return {
         "seconds_small": round(small, 2),
@@ -137,7 +160,7 @@ def _loop(definition: str, records: str) -> None:
 
 def _print(result: dict[str, object]) -> None:
     small, large = result["users"]  # type: ignore[misc]
-    print(f"slopes between {small:,} and {large:,} users, median of {result['repeats']} runs each")
+    print(f"slopes between {small:,} and {large:,} users (Avro a quarter), median of {result['repeats']} runs each")
     print(f"{'case':24}{'M users/s':>10}{'seconds':>16}{'peak MB':>12}")
     cases: dict[str, dict[str, float]] = result["cases"]  # type: ignore[assignment]
     for case, f in cases.items():

@@ -13,7 +13,7 @@ from benchmarks.registry import BENCHMARKS, find
 
 ROOT = Path(__file__).parents[2]
 #: Modules that are no benchmarks but part of one, or of the harness, or write pages.
-OTHERS = {"__main__", "harness", "registry", "kernel_cases", "tested_versions"}
+OTHERS = {"__main__", "harness", "registry", "kernel_cases", "pages", "tested_versions", "scaling_page"}
 
 
 @pytest.mark.parametrize("one", BENCHMARKS, ids=lambda one: one.name)

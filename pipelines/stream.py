@@ -26,6 +26,7 @@ from ..transforms.count_windows import CountInWindows
 from ..transforms.publish_panes import PaneWriter, Published, PublishPanes
 from ..transforms.set_aside import KeepSetAside, SetAside
 from ..transforms.slice_records import Clients, ReportSlices
+from ..transforms.stream_end import MarkEnd
 from .engine_target import Target, target_of
 from .failures import translated
 from .results import manifest_of
@@ -43,10 +44,11 @@ _FLINK_OPTIONS: Final = {
     "max_bundle_size": "1000",
     "number_of_execution_retries": "3",
     "execution_retry_delay": "2000",
-    "shutdown_sources_after_idle_ms": "1000",
 }
 _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 10.0
+#: Seconds for which an engine may take notice by itself that its job is over.
+_END_SECONDS: Final = 5.0
 #: States in which a job is over.
 _OVER: Final = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "STOPPED")
 
@@ -138,7 +140,7 @@ def stream(run: StreamRun, output: str | Path, *, follow: Sequence[Follower] = (
         state = "failed"
         try:
             told.tell("running")
-            state = job.wait(told.tick)
+            state = job.wait(told.tick, folder.end)
         except KeyboardInterrupt:
             job.cancel()
             state = "stopped"
@@ -231,7 +233,7 @@ def _pipeline(run: StreamRun, engine: Engine, folder: StreamFolder, runtime: Run
         late | "KeepRecords" >> KeepSetAside(str(clients))
     # ---- the boundary: from here on there are no records, only reports ----
     panes, not_counted = batches | "Count" >> CountInWindows(run.collection, run.windows, early=run.early)
-    (*aside, not_counted) | "Aside" >> beam.Flatten() | "Keep" >> KeepSetAside(str(folder.path / REJECTS_FOLDER))
+    kept = (*aside, not_counted) | "Aside" >> beam.Flatten() | "Keep" >> KeepSetAside(str(folder.path / REJECTS_FOLDER))
     writer = PaneWriter(
         collection=run.collection,
         windows=run.windows,
@@ -241,6 +243,7 @@ def _pipeline(run: StreamRun, engine: Engine, folder: StreamFolder, runtime: Run
         period="" if run.randomness is None else run.randomness.period,
     )
     published = panes | "Publish" >> PublishPanes(writer)
+    (published, kept) | "End" >> MarkEnd(str(folder.end))
     if run.sink is not None:
         run.sink.write(published)
     return pipeline
@@ -289,8 +292,12 @@ class _Job:
         except BaseException as error:
             self._failure.append(error)
 
-    def wait(self, tick: Any) -> str:
+    def wait(self, tick: Any, end: Path) -> str:
         """Wait for the end and call `tick` meanwhile; return "ended".
+
+        Args:
+            tick: what to do now and then.
+            end: file that appears when everything is published; an engine may keep its job up beyond that.
 
         Raises:
             RunError: The job failed.
@@ -298,6 +305,11 @@ class _Job:
         while self._waiting.is_alive():
             self._waiting.join(_POLL_SECONDS)
             tick()
+            if end.exists():
+                self._waiting.join(_END_SECONDS)
+                if self._waiting.is_alive():
+                    self.cancel()
+                    return "ended"
         if self._failure:
             error = self._failure[0]
             if isinstance(error, KeyboardInterrupt):

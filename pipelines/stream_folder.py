@@ -22,9 +22,12 @@ from ..errors import InputError
 from ..schemas.event_time import parse_time
 from ..schemas.event_windows import Windows
 from ..schemas.manifest import MANIFEST_NAME
-from ..schemas.tally import INVALID_REASONS, SET_ASIDE_REASONS
+from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, USERS
+from ..transforms.count_windows import MALFORMED, MEMOISED
+from ..transforms.gate import TOO_LATE
 from ..transforms.publish_panes import WINDOWS_FOLDER, PaneFolder, pane_folders
 from ..transforms.set_aside import read_set_aside, replace_file
+from .stream_metrics import checked_metrics
 
 __all__ = ["CLIENTS_FOLDER", "REJECTS_FOLDER", "TALLY", "EarlierRuns", "StreamFolder", "latest_panes"]
 
@@ -34,7 +37,8 @@ CLIENTS_FOLDER: Final = "clients"
 TALLY: Final = "tally"
 _LOCK: Final = ".lock"
 _OFFSETS: Final = ".offsets"
-_OURS: Final = {MANIFEST_NAME, WINDOWS_FOLDER, REJECTS_FOLDER, CLIENTS_FOLDER, _LOCK, _OFFSETS}
+_END: Final = ".end"
+_OURS: Final = {MANIFEST_NAME, WINDOWS_FOLDER, REJECTS_FOLDER, CLIENTS_FOLDER, _LOCK, _OFFSETS, _END}
 
 
 def latest_panes(folder: Path) -> list[PaneFolder]:
@@ -89,6 +93,11 @@ class StreamFolder:
         self._rejects: dict[str, dict[str, Any]] = {}
         self._clients: dict[str, dict[str, Any]] = {}
 
+    @property
+    def end(self) -> Path:
+        """File that appears when everything that the source gave is published."""
+        return self.path / _END
+
     def __enter__(self) -> StreamFolder:
         self._check()
         try:
@@ -106,6 +115,7 @@ class StreamFolder:
                 _remove(self.path / name)
         for name in (WINDOWS_FOLDER, REJECTS_FOLDER, *([CLIENTS_FOLDER] if self._identity["clients"] else [])):
             (self.path / name).mkdir(exist_ok=True)
+        self.end.unlink(missing_ok=True)
         for name in (REJECTS_FOLDER, CLIENTS_FOLDER):  # a run counts from its own beginning
             for file in (self.path / name).glob("*"):
                 file.unlink()
@@ -222,9 +232,25 @@ class StreamFolder:
                 "windows": len(panes),
                 "final_windows": sum(pane.window["is_final"] for pane in panes),
                 "conflicts": conflicts,
-                "metrics": None if metrics is None else dict(metrics),
+                "metrics": None if metrics is None else self._metrics(metrics, state),
             },
         }
+
+    def _metrics(self, found: Mapping[str, int | str], state: str) -> dict[str, int | str]:
+        if state != "ended":  # what the engine and the data tell are then of different moments
+            return dict(found)
+        rejected = self.rejected()
+        exact = {
+            "late": rejected.get(TOO_LATE, 0) + rejected.get("late_records", 0),
+            "reports_malformed": rejected.get(MALFORMED, 0) + rejected.get(MEMOISED, 0),
+            "reports_counted": sum(pane.window["n"] for pane in self.panes()),
+        }
+        records = self._records()
+        if records is not None:
+            users = records.get(USERS, 0)
+            exact |= {"rows_read": records.get(ROWS_READ, 0), "rows_rejected": records.get(REJECTED_ROWS, 0)}
+            exact |= {"reports_sent": users, "reports_read": users}
+        return checked_metrics(found, exact)
 
     def _records(self) -> dict[str, Any] | None:
         path = self.path / CLIENTS_FOLDER / TALLY

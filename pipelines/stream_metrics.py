@@ -5,11 +5,12 @@ No estimate and no check depends on them: what was read, counted and set aside i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from apache_beam.metrics import MetricsFilter
 
-__all__ = ["METRICS", "UNAVAILABLE", "read_metrics"]
+__all__ = ["METRICS", "UNAVAILABLE", "checked_metrics", "read_metrics"]
 
 UNAVAILABLE: Final = "unavailable"
 #: Names of our counters, and what they count.
@@ -37,3 +38,13 @@ def read_metrics(result: Any) -> dict[str, int | str]:
             before = found[name]
             found[name] = int(value) + (before if isinstance(before, int) else 0)
     return found
+
+
+def checked_metrics(found: Mapping[str, int | str], exact: Mapping[str, int]) -> dict[str, int | str]:
+    """Return counters of a stream that has ended; one that lost a part, which some engines do, is unavailable.
+
+    Args:
+        found: the counters as the engine gave them.
+        exact: what the stream counted itself, in its data, as far as it is known.
+    """
+    return {name: UNAVAILABLE if name in exact and value != exact[name] else value for name, value in found.items()}

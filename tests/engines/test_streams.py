@@ -8,8 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.testing.test_stream import TestStream as PlayScript
+from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Duration, Timestamp
 from ldp_beam.errors import InputError
 from ldp_beam.mechanisms import Secret
 from ldp_beam.pipelines.ledger import Ledger
@@ -286,21 +290,85 @@ def on_engines():
 
 @pytest.mark.parametrize("engine", ["prism", "flink"], indirect=True)
 def test_gaps_rows_without_a_user_and_what_engines_agree_on(collection, tmp_path, engine, on_engines):
-    """B30: t = 1 to 10, windows of 5 s every 10 s: 5 to 9 are in none. B34: rows without a user."""
+    """B30: t = 1 to 10, windows of 5 s every 10 s: 5 to 9 are in none. B34: rows without a user. B23: near a bound."""
     rows = [(None if t in (2, 7, 9) else f"user-{t}", "apple", t) for t in range(1, 11)]
+    rows += [("before", "apple", 4.999), ("at", "apple", 5.0), ("before-too", "apple", 9.999999)]
     manifest = run(
         collection, Given(records(*rows)), tmp_path / "out", {"size": 5, "slide": 10}, engine=engine, clients=True
     )
     assert told(tmp_path / "out") == {
-        "19700101T000000Z": [(3, "final", True)],  # 1, 3, 4
+        "19700101T000000Z": [(4, "final", True)],  # 1, 3, 4, 4.999
         "19700101T000010Z": [(1, "final", True)],  # 10
     }
     read = manifest["records"]
-    assert (read["rows_read"], read["rows_without_user"], read["users"]) == (10, 3, 4)
+    assert (read["rows_read"], read["rows_without_user"], read["users"]) == (13, 3, 5)
     asides = json.loads((tmp_path / "out" / "clients" / "in_no_window.json").read_text())
-    assert asides["rows"] == 3  # 5, 6, 8: nobody asked them, and nobody pays
+    assert asides["rows"] == 5  # 5, 5.0, 6, 8, 9.999999: nobody asked them, and nobody pays
     metrics = manifest["stream"]["metrics"]
-    for name, value in {"rows_read": 10, "rows_rejected": 3, "reports_sent": 4, "reports_read": 4}.items():
+    for name, value in {"rows_read": 13, "rows_rejected": 3, "reports_sent": 5, "reports_read": 5}.items():
         assert metrics[name] in (value, UNAVAILABLE)
     on_engines[engine] = [file["counts_digest"] for file in manifest["files"]]
     assert len(set(map(tuple, on_engines.values()))) == 1
+
+
+class Turns(OffsetRestrictionTracker):
+    def try_split(self, fraction_of_remainder):
+        return super().try_split(0) if fraction_of_remainder == 0 else None
+
+
+class AllSteps(RestrictionProvider):
+    def initial_restriction(self, element):
+        return OffsetRange(0, len(element))
+
+    def create_tracker(self, restriction):
+        return Turns(restriction)
+
+    def restriction_size(self, element, restriction):
+        return max(1.0, float(restriction.size()))
+
+
+STEPS = beam.DoFn.RestrictionParam(AllSteps())
+WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
+
+
+class PlayOne(beam.DoFn):
+    """Plays one step of a script at a time, with a pause in which the engine can take notice."""
+
+    @beam.DoFn.unbounded_per_element()
+    def process(self, element, tracker=STEPS, watermark=WATERMARK):
+        number = tracker.current_restriction().start
+        if number >= len(element) or not tracker.try_claim(number):
+            return
+        step = element[number]
+        if isinstance(step, int):
+            watermark.set_watermark(Timestamp(step))
+        else:
+            time, batch = step
+            yield TimestampedValue(batch, Timestamp(time))
+        if number + 1 < len(element):
+            tracker.defer_remainder(Duration(2))
+
+
+class Played(Script):
+    """The same for engines that know no `TestStream`: an unbounded source."""
+
+    def read(self, pipeline, earlier):
+        made = pipeline | beam.Create([(0, *self._steps)], reshuffle=False)
+        return made | "Play" >> beam.ParDo(PlayOne()).with_output_types(pa.RecordBatch), None
+
+
+@pytest.mark.parametrize("engine", ["prism", "flink"], indirect=True)
+def test_late_reports_on_every_engine(collection, tmp_path, engine):
+    """B25 with an unbounded source: what is late restates its window, what is too late is counted and kept."""
+    source = Played(
+        reports(collection, 1, 0), reports(collection, 2, 0), 11, reports(collection, 3, 0), 75,
+        reports(collection, 4, 0, 0), reports(collection, 76, 1),
+    )  # fmt: skip
+    manifest = run(collection, source, tmp_path / "out", {"size": 10, "slide": 10, "lateness": 60}, engine=engine)
+    first, last = told(tmp_path / "out").values()
+    assert (first[0], first[-1]) == ((2, "on-time", False), (3, "final", True))
+    assert {n for n, _, _ in first} == {2, 3}
+    assert last[-1] == (1, "final", True)
+    assert manifest["stream"]["state"] == "ended"
+    assert manifest["reports"]["rejected"] == {"too_late": 2}
+    assert manifest["stream"]["metrics"]["late"] in (2, UNAVAILABLE)

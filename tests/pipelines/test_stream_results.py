@@ -10,7 +10,7 @@ from ldp_beam.mechanisms import Reports
 from ldp_beam.pipelines.results import manifest_of
 from ldp_beam.pipelines.running import Clock, Engine
 from ldp_beam.pipelines.stream_folder import StreamFolder
-from ldp_beam.pipelines.stream_metrics import UNAVAILABLE, read_metrics
+from ldp_beam.pipelines.stream_metrics import UNAVAILABLE, checked_metrics, read_metrics
 from ldp_beam.pipelines.stream_status import StatusLine, status_of
 from ldp_beam.schemas.event_windows import Windows
 from ldp_beam.schemas.manifest import Randomness
@@ -208,6 +208,12 @@ def test_a_counter_that_an_engine_does_not_tell_is_unavailable():
             raise NotImplementedError
 
     assert set(read_metrics(Gone()).values()) == {UNAVAILABLE}
+
+
+def test_a_counter_that_lost_a_part_is_unavailable_too():
+    assert checked_metrics({"late": 2, "rows_read": 5, "x": 1}, {"late": 3, "rows_read": 5}) == {
+        "late": UNAVAILABLE, "rows_read": 5, "x": 1,
+    }  # fmt: skip
 
 
 # -- refusals -------------------------------------------------------------------------------------------------

@@ -116,19 +116,6 @@ def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-def _refuse(option: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        if value not in (None, ()):
-            raise NotAvailableError.of(option)
-        return value
-
-    return callback
-
-
-def _later(*names: str) -> Callable[[F], F]:
-    return _options(*(click.option(name, hidden=True, expose_value=False, callback=_refuse(name)) for name in names))
-
-
 _collection = click.option(
     "--collection", "definition", required=True, metavar="FILE.toml", help="Collection definition."
 )

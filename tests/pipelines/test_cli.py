@@ -58,14 +58,6 @@ def test_wrong_usage_is_exit_code_2_and_one_paragraph(given, parts, run):
     assert "Traceback" not in err
 
 
-def test_options_of_later_versions_are_refused_by_name(define, run, tmp_path):
-    given = ("aggregate", "--collection", define(), "--input", "x.parquet", "--output", tmp_path / "o")
-    for option in ("--counts-store", "--since", "--until"):
-        code, _, err = run(*given, option, "x")
-        assert code == 2
-        assert f"{option} is not available yet" in err
-
-
 def test_inputs_may_follow_one_option_as_a_shell_expands_them(define, nested, people, run_json, tmp_path):
     everybody = people(30)
     parts = [nested(everybody[i::3], f"{i}.parquet") for i in range(3)]

@@ -35,14 +35,16 @@ def world(define, run_json, tmp_path):
         folder = tmp_path
         store = tmp_path / "store"
 
-        def reports(self, day, n=300, name="first", start=0, to=None, seed=None, format_="parquet", memoised=False):
+        def reports(
+            self, day, n=300, name="first", start=0, to=None, seed=None, format_="parquet", memoised=False, window=()
+        ):
             """Write a file of reports of n people on a day, as clients do; returns its folder."""
             collection = Collection.load(self.definition)
             secret = Secret.new() if seed is None else Secret.from_seed(seed)
             held = [(f"user-{start}-{i}", {i % 3: (i % 9 - 4) / 4}) for i in range(n)]
             records = make_records(secret.users(), [user for user, _ in held], [pairs for _, pairs in held])
             stream = secret.stream(fingerprint=collection.fingerprint, period=day, round=0)
-            header = collection.header("reports", period=day, private=secret.private, memoised=memoised)
+            header = collection.header("reports", period=day, private=secret.private, memoised=memoised, **dict(window))
             schema = collection.report_schema(header)
             to = to or tmp_path / "reports" / f"{day}-{name}"
             to.mkdir(parents=True, exist_ok=True)
@@ -204,6 +206,14 @@ def test_period_names_the_day_of_files_that_name_none(world, run, run_json, nest
     code, _, err = run(*common, "--input", other, "--period", NIGHTS[1], "--output", world.folder / "no")
     assert code == 2
     assert "holds reports of 2026-11-01, but 2026-11-02 is counted" in err
+
+
+def test_reports_of_slices_of_time_belong_to_the_day_of_their_slice(world, run):
+    hour = {"window_start": "2026-11-02T23:00:00Z", "window_seconds": 3600}
+    told = world.aggregate("--input", world.reports("autumn", n=70, window=hour))
+    assert told["counts_store"]["counted"] == [NIGHTS[1]]
+    over_midnight = world.reports("winter", window=hour | {"window_seconds": 7200})
+    assert "does not lie within one day (UTC)" in refused(run, world, "--input", over_midnight)
 
 
 def test_estimates_over_time_are_windows(world, run_json):

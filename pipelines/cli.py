@@ -19,7 +19,7 @@ from . import quiet  # isort: skip  # noqa: F401, RUF100 - before anything that 
 
 import click
 
-from ..errors import InputError, LdpBeamError, NotAvailableError, did_you_mean
+from ..errors import InputError, LdpBeamError, did_you_mean
 from ..mechanisms import MECHANISMS
 from ..mechanisms.populations import POPULATIONS, Population
 from ..schemas.event_time import parse_time

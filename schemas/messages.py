@@ -34,6 +34,7 @@ __all__ = [
     "NO_REPORTS",
     "NULL_REPORTS",
     "TOO_LARGE",
+    "TOO_LATE",
     "UNREADABLE",
     "WRONG_COLUMNS",
     "MessageHeaders",
@@ -60,6 +61,8 @@ ANOTHER_COLLECTION = "another_collection"
 ANOTHER_SLICE = "another_slice"
 FROM_THE_FUTURE = "from_the_future"
 WRONG_COLUMNS = "wrong_columns"
+#: Reason for which reports are set aside whose windows an earlier run has closed.
+TOO_LATE = "too_late"
 #: Reason for which single reports of a message are set aside: a null could not be told from zeros.
 NULL_REPORTS = "null_reports"
 
@@ -85,7 +88,7 @@ class Reject:
 
     Attributes:
         reason: one of the reasons of this module.
-        count: how many messages or files; with `NULL_REPORTS`, how many reports.
+        count: how many messages or files; with `NULL_REPORTS` and `TOO_LATE`, how many reports.
         where: topic, partition and offset, or path.
         detail: one sentence for people.
         payload: the message itself, as far as it is kept; empty for files, which stay where they are.

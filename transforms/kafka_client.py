@@ -60,11 +60,13 @@ class Partition:
         number: of the partition.
         start: offset of the first message.
         stop: offset after the last message; None to read for ever.
+        known: offset up to which an earlier run has read.
     """
 
     number: int
     start: int
     stop: int | None = None
+    known: int = 0
 
 
 def require_kafka() -> Any:

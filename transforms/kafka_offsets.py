@@ -93,7 +93,8 @@ def next_partitions(
             earliest, _ = partition_limits(consumer, address, number)
             noted = _noted(kept, number)
             _forget(kept, number, noted, done)
-            partitions.append(Partition(number, _begin(address, number, earliest, noted, done)))
+            start = _begin(address, number, earliest, noted, done)
+            partitions.append(Partition(number, start, known=noted.get(_POSITION, earliest)))
             if _POSITION not in noted:
                 replace_file(kept / f"{number}-{_POSITION}", str(earliest).encode())
         return partitions

@@ -21,8 +21,9 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from ..errors import RunError
+from ..schemas.event_time import time_text
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig
-from ..schemas.messages import MessageHeaders, RefusedMessage, Reject
+from ..schemas.messages import TOO_LATE, MessageHeaders, RefusedMessage, Reject
 from .event_clock import EventClock, EventClockProvider, Pace
 from .kafka_client import Partition, make_consumer, partition_limits, require_kafka
 
@@ -110,7 +111,7 @@ class ReadKafka(beam.PTransform):
         until_idle: stop a partition once it has been read to its end and nothing arrived for so many seconds; None to
             go on for ever.
         passed_over: starts of slices of `pace.slice_seconds` whose messages are left out, since all windows that hold
-            them are final.
+            them are final; what no earlier run has read of them is set aside as too late.
 
     Returns (from `expand`): `KafkaOutputs`.
     """
@@ -365,6 +366,9 @@ class _ReadPartition(beam.DoFn):
             yield _aside(Reject(reason, count, where, detail), now)
         for event_time, batch in found.parts:
             if self._pace.slice_of(event_time) in self._passed_over:
+                if message.offset() >= partition.known:  # nobody has counted it
+                    detail = f"all windows of the slice from {time_text(int(event_time))} on are final"
+                    yield _aside(Reject(TOO_LATE, batch.num_rows, where, detail, bytes(value)[:_PAYLOAD_BYTES]), now)
                 continue
             turn.first.setdefault(event_time, message.offset())
             turn.latest = event_time if turn.latest is None else max(turn.latest, event_time)

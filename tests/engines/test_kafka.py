@@ -253,14 +253,17 @@ def test_a_job_that_is_killed_and_submitted_again_counts_everything_once(engine,
     clients.done()
     given = arguments(definition, topic, output, "--engine", engine, lateness="0s")
     with running(tmp_path / "scratch", *given) as process:
-        eventually(lambda: len(counted(output)) >= 3, process)  # all of them: the past is over
+        eventually(lambda: len(counted(output)) >= 3, process)
         before = content(output)
         process.kill()
-    for number in range(2, 6):  # late for two windows that are final, and two new ones
-        clients.report(START + WINDOW * (number + 2), 50, partition=number % 2)
-    sent = clients.done()
+    for number in range(4, 8):
+        clients.report(START + WINDOW * number, 50, partition=number % 2)
+    sent = dict(clients.done())
+    clients.report(START, 7)  # its window is final
+    clients.done()
     manifest = run_json(*given, "--drain")
     assert counted(output) == sent
+    assert manifest["reports"]["rejected"] == {"too_late": 7}
     assert manifest["stream"]["conflicts"] == 0
     after = content(output)
     assert {name: after[name] for name in before} == before

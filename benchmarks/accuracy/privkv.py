@@ -62,7 +62,7 @@ def measured(
 
 
 def epsilon_rows(scale: Scale) -> Iterator[Row]:
-    for shape in SHAPES:
+    for shape in scale.some(tuple(SHAPES)):
         for method in METHODS:
             for epsilon in scale.some(EPSILONS):
                 found = measured("epsilon", method, epsilon, shape, KEYS, scale.users(USERS), scale.repeats(REPEATS))

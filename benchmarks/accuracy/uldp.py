@@ -286,21 +286,24 @@ def limit_panels(rows: Sequence[Row]) -> list[Panel]:
 
 EM_USERS, EM_REPEATS = 20_000, 5
 #: When EM over the reports ends; at a small epsilon it creeps on for ever without any change that matters.
-JOINT: Any = {"tolerance": 1e-6, "iterations": 200}
+TOLERANCE, ITERATIONS = 1e-6, 200
 EM_EPSILONS = (1.0, 2.0, 4.0)
 
 
 def em_rows(scale: Scale) -> Iterator[Row]:
     people, n = census(scale, "and"), scale.users(EM_USERS)
+    steps = 10 if scale.tiny else ITERATIONS
     for epsilon in scale.some(EM_EPSILONS):
         for kind in ("RAPPOR", "uRAP"):
-            found = [both_em(kind, epsilon, people, n, repeat) for repeat in range(scale.repeats(EM_REPEATS))]
+            found = [both_em(kind, epsilon, people, n, r, steps) for r in range(scale.repeats(EM_REPEATS))]
             for estimator in found[0]:
                 tv, mse = np.mean([one[estimator] for one in found], axis=0)
                 yield {"mechanism": kind, "epsilon": epsilon, "estimator": estimator, "tv": tv, "mse": mse}
 
 
-def both_em(kind: str, epsilon: float, people: Symbols, users: int, repeat: int) -> dict[str, tuple[float, float]]:
+def both_em(
+    kind: str, epsilon: float, people: Symbols, users: int, repeat: int, iterations: int
+) -> dict[str, tuple[float, float]]:
     """Distances of the empirical, the composite and the joint estimates of one set of reports."""
     mechanism = build(kind, epsilon, people)
     drawn = random_of(f"em: {kind}, {epsilon}, {users}", repeat).multinomial(users, people.shares)
@@ -314,9 +317,11 @@ def both_em(kind: str, epsilon: float, people: Symbols, users: int, repeat: int)
     counts = mechanism.count(reports)
     found = {one: mechanism.estimate(counts, one).frequency for one in ("empirical", "composite-em")}
     if kind == "uRAP":
-        found["joint EM"] = mechanism.joint_shares(reports, **JOINT)
+        found["joint EM"] = mechanism.joint_shares(reports, tolerance=TOLERANCE, iterations=iterations)
     else:
-        found["joint EM"] = joint_em(mechanism.supported(reports), *mechanism.likelihoods(), **JOINT)
+        found["joint EM"] = joint_em(
+            mechanism.supported(reports), *mechanism.likelihoods(), tolerance=TOLERANCE, iterations=iterations
+        )
     return {name: distances(shares, people.shares) for name, shares in found.items()}
 
 

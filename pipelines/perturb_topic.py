@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, NotAvailableError
+from ..errors import InputError, NotAvailableError, RunError
 from ..mechanisms import AutoPadding, MultiRound
 from ..schemas.event_time import parse_time, time_text
 from ..schemas.event_windows import parse_duration
@@ -74,7 +74,15 @@ def perturb_to_topic(run: ClientRun, address: KafkaAddress, config: KafkaConfig)
     with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder:
         made = Path(folder, "reports")
         manifest = perturb(run, made)
-        with Sender(address, config) as sender:
-            reports, messages = send_report_files(sender, run.collection, sorted(map(str, made.glob("reports*.*"))))
+        files = sorted(map(str, made.glob("reports*.*")))
+        try:
+            with Sender(address, config) as sender:
+                reports, messages = send_report_files(sender, run.collection, files)
+        except (RunError, KeyboardInterrupt) as error:
+            raise RunError(
+                f"The reports were made and not all of them sent: {error or 'interrupted'} Their epsilon is spent, and "
+                "some may have arrived. The same command sends the same reports again; those that arrived then come "
+                "twice, which the server knows where the collection has report_ids = true."
+            ) from error
     sent = {"topic": str(address), "reports": reports, "messages": messages}
     return {**manifest.as_json(), "files": [], "sent": sent}

@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from ldp_beam.pipelines.ledger import Ledger
 from ldp_beam.schemas.reports import FileHeader
+from ldp_beam.transforms import kafka_client
 from ldp_beam.transforms.collection import Collection
 from ldp_beam.transforms.report_messages import ReportFiles
 
@@ -84,6 +85,18 @@ def test_what_a_topic_needs_is_asked_for_before_anything_is_spent(given, run, tm
         code, _, err = run(*given, *more, "--ledger", tmp_path / "ledger.sqlite")
         assert (code, part in err) == (2, True), err
     assert not (tmp_path / "ledger.sqlite").exists()
+
+
+def test_sending_that_fails_says_what_is_spent(given, run, tmp_path, monkeypatch):
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setitem(kafka_client._PRODUCER, "delivery.timeout.ms", 300)
+    monkeypatch.setitem(kafka_client._PRODUCER, "linger.ms", 0)
+    ledger, window = tmp_path / "ledger.sqlite", ("--window-start", START, "--window", "1h")
+    code, _, err = run(*given, *window, "--output", "kafka://localhost:1/t", "--ledger", ledger)
+    assert code == 1
+    assert "not all of them sent" in err
+    assert "report_ids" in err
+    assert Ledger(ledger).spent() == 2
 
 
 @pytest.mark.parametrize(

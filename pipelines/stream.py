@@ -17,7 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from ..errors import InputError, NotAvailableError
-from ..mechanisms import MultiRound
+from ..mechanisms import AutoPadding, MultiRound
 from ..schemas.event_windows import Windows
 from ..schemas.manifest import Randomness
 from ..schemas.messages import Reject
@@ -191,6 +191,10 @@ def _check(run: StreamRun) -> None:
         raise NotAvailableError.of(
             f"stream with {run.collection.definition.mechanism}, which asks in rounds,",
             instead="Collect each period with `ldp-beam collect`.",
+        )
+    if isinstance(run.collection.mechanism, AutoPadding):
+        raise NotAvailableError.of(
+            'stream with padding = "auto"', instead="Use the resolved definition, which holds a number."
         )
     if run.clients is not None and run.clients.memo is not None and run.windows.slices > 1:
         raise InputError(

@@ -117,8 +117,7 @@ class StreamFolder:
             (self.path / name).mkdir(exist_ok=True)
         self.end.unlink(missing_ok=True)
         for name in (REJECTS_FOLDER, CLIENTS_FOLDER):  # a run counts from its own beginning
-            for file in (self.path / name).glob("*"):
-                file.unlink()
+            _set_earlier_apart(self.path / name)
         return self
 
     def __exit__(
@@ -272,6 +271,16 @@ def _file(root: Path, pane: PaneFolder, base: Mapping[str, Any]) -> dict[str, An
     (estimates,) = [file for file in pane.manifest["files"] if file["kind"] == "estimates"]
     name = (pane.path / estimates["name"]).relative_to(root)
     return {"kind": "estimates", "name": str(name), "rows": estimates["rows"], **pane.window}
+
+
+def _set_earlier_apart(folder: Path) -> None:
+    """Move what an earlier run has left into a folder of its own; it is kept."""
+    files = [path for path in folder.glob("*") if path.is_file()]
+    if files:
+        earlier = folder / f"earlier-{len(list(folder.glob('earlier-*'))):03d}"
+        earlier.mkdir()
+        for file in files:
+            file.rename(earlier / file.name)
 
 
 def _remove(path: Path) -> None:

@@ -213,10 +213,10 @@ class _Check(beam.DoFn):
         found = {name: batch.schema.field(name).type for name in batch.schema.names}
         if any(found.get(field.name) != field.type for field in wanted):
             return MALFORMED, f"columns {', '.join(f'{name} {kind}' for name, kind in found.items())}"
-        header = _header(batch)
-        if header is None:
-            return "", ""
         try:
+            header = _header(batch)
+            if header is None:
+                return "", ""
             header.require(kind="reports", fingerprint=self._fingerprint, path="A batch of reports", round_=self._round)
         except InputError as error:
             return MALFORMED, str(error)

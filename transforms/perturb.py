@@ -63,8 +63,14 @@ class PerturbRecords(beam.PTransform):
         self._stream = secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
 
     def expand(self, records: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[pa.RecordBatch]:
-        perturb = _Perturb(self._collection, self._stream, self._ids, self._memo, self._group)
-        return records | "Perturb" >> beam.ParDo(perturb).with_output_types(pa.RecordBatch)
+        return records | "Perturb" >> beam.ParDo(self._step()).with_output_types(pa.RecordBatch)
+
+    def perturb(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Perturb one batch here and now, for a step of another pipeline."""
+        return self._step().process(records)
+
+    def _step(self) -> _Perturb:
+        return _Perturb(self._collection, self._stream, self._ids, self._memo, self._group)
 
 
 class _Perturb(beam.DoFn):

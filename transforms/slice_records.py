@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -26,18 +26,21 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from ..errors import InputError, NotAvailableError
-from ..mechanisms import MultiRound, Secret
+from ..mechanisms import AutoPadding, MultiRound, Records, Secret
 from ..schemas.event_time import time_text
 from ..schemas.event_windows import Windows
 from ..schemas.records import Columns
 from ..schemas.tally import REJECTED_ROWS, ROWS_READ, ROWS_WITHOUT_USER, UNREADABLE_TIMES, USERS, Tally
-from .batches import batch_to_reports, reports_to_batch
+from .batches import batch_to_reports
 from .collection import Collection
 from .gate import ASIDE, GATE_KEY, TIMED_BATCH, Gate, milliseconds
+from .input_columns import columns_of
 from .inputs import FileSlice
-from .memo import MEMOISED_PERIOD, Memo
+from .memo import Memo
+from .perturb import PerturbRecords
 from .prepare import PairRows, Preparer
 from .raw_columns import NO_TIME, microseconds
+from .record_batches import records_to_batch
 from .record_files import raw_batch
 from .report_digest import digest_reports
 from .set_aside import SetAside, replace_file
@@ -113,6 +116,10 @@ class ReportSlices(beam.PTransform):
 
     def __init__(self, collection: Collection, clients: Clients, windows: Windows, *, tally_to: str) -> None:
         super().__init__()
+        if isinstance(collection.mechanism, AutoPadding):
+            raise NotAvailableError.of(
+                'stream with padding = "auto"', instead="Use the resolved definition, which holds a number."
+            )
         if isinstance(collection.mechanism, MultiRound):
             raise NotAvailableError.of(
                 f"stream with {collection.definition.mechanism}, which asks in rounds,",
@@ -149,8 +156,7 @@ class _Prepare(beam.DoFn):
 
     def __init__(self, collection: Collection, clients: Clients, slices: Windows) -> None:
         definition = collection.definition
-        columns = clients.columns
-        self._columns = columns if definition.attributes is None else replace(columns, **definition.attributes)
+        self._columns = columns_of(definition, clients.columns)
         self._preparer = Preparer(definition, clients.secret.users(), self._columns)
         self._slices, self._has_values = slices, definition.has_values
         self._read = Metrics.counter("ldp_beam", "rows_read")
@@ -261,8 +267,7 @@ class _PerturbSlices(beam.DoFn):
         if not packed:
             return
         records, tally = self._preparer.merge_pairs(PairRows.unpacked(np.concatenate(packed)))
-        make = _Perturber(self._collection, self._clients, self._slices, start)
-        batches: Iterator[pa.RecordBatch] = (make(chunk) for chunk in records.chunks(_USERS_OUT))
+        batches = self._reports(start, records)
         if self._clients.charge is not None:
             batches = iter(self._charged(self._clients.charge, start, batches))
         time = Timestamp(start)
@@ -270,6 +275,24 @@ class _PerturbSlices(beam.DoFn):
             self._sent.inc(batch.num_rows)
             yield TimestampedValue(batch, time)
         yield beam.pvalue.TaggedOutput(_TALLY, TimestampedValue(tally, time))
+
+    def _reports(self, start: int, records: Records) -> Iterator[pa.RecordBatch]:
+        """Yield the reports of a slice, with the header that they would have in a file."""
+        clients = self._clients
+        step = PerturbRecords(
+            self._collection, clients.secret, period=slice_period(clients.period, start), memo=clients.memo
+        )
+        header = self._collection.header(
+            "reports",
+            period=clients.period,
+            private=clients.secret.private,
+            memoised=clients.memo is not None,
+            window_start=time_text(start),
+            window_seconds=self._slices.size,
+        ).metadata()
+        for chunk in records.chunks(_USERS_OUT):
+            for batch in step.perturb(records_to_batch(chunk)):
+                yield batch.replace_schema_metadata(header)
 
     def _charged(self, charge: SliceCharge, start: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Make all reports of a slice between reservation and settlement."""
@@ -279,39 +302,6 @@ class _PerturbSlices(beam.DoFn):
         digest = sum(digest_reports(batch_to_reports(batch, layout)) for batch in made) % (1 << 128)
         charge.settle(entry, reports=sum(batch.num_rows for batch in made), digest=digest)
         return made
-
-
-class _Perturber:
-    """Perturbs records of one slice."""
-
-    def __init__(self, collection: Collection, clients: Clients, slices: Windows, start: int) -> None:
-        self._mechanism, self._memo = collection.mechanism, clients.memo
-        period = slice_period(clients.period, start)
-        own = clients.secret.stream(fingerprint=collection.fingerprint, period=period, round=collection.round)
-        self._ids = own if collection.definition.report_ids else None
-        self._stream = (
-            own
-            if clients.memo is None
-            else clients.secret.stream(
-                fingerprint=collection.fingerprint, period=MEMOISED_PERIOD, round=collection.round
-            )
-        )
-        header = collection.header(
-            "reports",
-            period=clients.period,
-            private=clients.secret.private,
-            memoised=clients.memo is not None,
-            window_start=time_text(start),
-            window_seconds=slices.size,
-        )
-        self._schema = collection.report_schema(header)
-
-    def __call__(self, records: Any) -> pa.RecordBatch:
-        reports = self._mechanism.perturb(records, self._stream)
-        if self._memo is not None:
-            reports = self._memo.admit(self._mechanism, records.users, self._stream.seeds(records), reports)
-        ids = None if self._ids is None else self._ids.ids(self._ids.seeds(records))
-        return reports_to_batch(reports, self._schema, ids=ids)
 
 
 # -- tallies ------------------------------------------------------------------------------------------------------

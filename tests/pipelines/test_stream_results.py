@@ -158,6 +158,7 @@ def test_only_the_same_stream_goes_on_in_a_folder(live):
         folder.look()
         assert len(folder.panes()) == 3
         assert folder.rejected() == {}  # a run counts from its own beginning
+        assert (path / "rejects" / "earlier-000" / "too_late.json").is_file()  # and keeps what was kept
     with StreamFolder(path, IDENTITY | {"fingerprint": "y"}, overwrite=True) as folder:
         folder.look()
         assert folder.panes() == []

@@ -228,7 +228,7 @@ def collect(ctx: click.Context, /, **options: Any) -> None:
         ).as_json()
     if options["as_json"]:
         _print_json(manifest)
-    screen.result(Path(options["output"]), manifest)
+    screen.result(options["output"], manifest)
 
 
 @cli.command(cls=_BeamCommand)
@@ -273,7 +273,7 @@ def perturb(ctx: click.Context, /, **options: Any) -> None:
         ).as_json()
     if options["as_json"]:
         _print_json(manifest)
-    screen.reports(Path(options["output"]), manifest)
+    screen.reports(options["output"], manifest)
 
 
 @cli.command(cls=_BeamCommand)
@@ -330,7 +330,7 @@ def aggregate(ctx: click.Context, /, **options: Any) -> None:
         screen.warn(warning)
     if options["as_json"]:
         _print_json(manifest)
-    screen.result(Path(options["output"]), manifest)
+    screen.result(options["output"], manifest)
     if store is not None:
         screen.say(store_line(manifest))
         if beyond_gaps(store, manifest):

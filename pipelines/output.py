@@ -2,7 +2,7 @@
 
 A run writes into a staging folder beside the wanted one; only when everything is there and checked does the
 staging folder take the wanted name. An existing result is not replaced unless asked, and a folder that holds
-anything but a result of ours is never touched.
+anything but a result of ours is never touched. For object stores see `output_store`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import re
 import shutil
 import uuid
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 
 from ..errors import InputError, RunError
 from ..schemas.manifest import Manifest
+from ..transforms.paths import is_local
+from .output_store import StoreFolder, local_copy
 
 __all__ = ["OutputFolder", "distinct_folders", "optional_folder", "publish"]
 
@@ -35,25 +37,30 @@ class OutputFolder:
     """
 
     def __init__(self, path: str | Path, *, overwrite: bool = False, option: str = "--output") -> None:
-        if "://" in str(path):
-            raise InputError(f"{option} {path}: object stores are not available yet; give a local folder.")
-        self.path = Path(path)
+        #: What people call it.
+        self.name = str(path)
+        #: Where the result is sent to, of an object store.
+        self.store = None if is_local(self.name) else StoreFolder(self.name, option)
+        self.path = local_copy(path)
         self._check(overwrite, option)
         self.staging = self.path.absolute().parent / f".{self.path.name}.{uuid.uuid4().hex[:12]}.partial"
 
     def _check(self, overwrite: bool, option: str) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise InputError(f"{option} {self.path} exists and is not a folder. Give the name of a new folder.")
-        present = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
+        if self.store is None:
+            present = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
+        else:
+            present = self.store.names()
         foreign = [name for name in present if not _OURS.fullmatch(name)]
         if foreign:
             raise InputError(
-                f"{option} {self.path} holds files that ldp-beam did not write ({', '.join(foreign[:3])}"
+                f"{option} {self.name} holds files that ldp-beam did not write ({', '.join(foreign[:3])}"
                 f"{', …' if len(foreign) > 3 else ''}). Give the name of a new folder."
             )
         if present and not overwrite:
             raise InputError(
-                f"{option} {self.path} exists and holds a result. Give another folder, or --overwrite to replace it."
+                f"{option} {self.name} exists and holds a result. Give another folder, or --overwrite to replace it."
             )
 
     def __enter__(self) -> OutputFolder:
@@ -61,6 +68,8 @@ class OutputFolder:
             self.staging.mkdir(parents=True)
         except OSError as error:
             raise InputError(f"{self.path}: the output folder cannot be made: {error.strerror}.") from error
+        if self.store is not None:
+            self.store.require_writable()
         return self
 
     def __exit__(
@@ -69,10 +78,10 @@ class OutputFolder:
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def publish(self) -> None:
-        """Give the staging folder the wanted name, replacing an earlier result.
+        """Give the staging folder the wanted name, replacing an earlier result, and send it to its store if it has one.
 
         Raises:
-            RunError: The file system refused; the earlier result is still in place.
+            RunError: The file system refused, and the earlier result is still in place; or the store did.
         """
         retired = self.staging.with_suffix(".replaced")
         try:
@@ -87,6 +96,8 @@ class OutputFolder:
         except OSError as error:
             raise RunError(f"{self.path}: the result could not be put in place: {error}.") from error
         shutil.rmtree(retired, ignore_errors=True)
+        if self.store is not None:
+            self.store.replace(self.path)
 
 
 def optional_folder(stack: ExitStack, path: str | Path | None, overwrite: bool, option: str) -> OutputFolder | None:
@@ -102,7 +113,11 @@ def distinct_folders(*folders: OutputFolder | None) -> None:
     Raises:
         InputError: Two folders share files.
     """
-    paths = [folder.path.absolute() for folder in folders if folder is not None]
+    paths = [
+        folder.path.absolute() if folder.store is None else PurePosixPath(folder.store.url)
+        for folder in folders
+        if folder is not None
+    ]
     for i, path in enumerate(paths):
         for other in paths[i + 1 :]:
             if path == other or path in other.parents or other in path.parents:

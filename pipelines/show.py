@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from ..mechanisms import MECHANISMS
 from .compare import Comparison
 from .evaluate import Evaluation, read_estimates
 from .figures_table import figures_table, other_figures, undefined_figures
+from .output_store import local_copy
 from .progress import RunProgress
 
 __all__ = ["Screen"]
@@ -50,11 +50,11 @@ class Screen:
         """Return what watches a run."""
         return RunProgress(self._console, quiet=self._quiet)
 
-    def result(self, folder: Path, manifest: dict[str, Any]) -> None:
+    def result(self, output: str, manifest: dict[str, Any]) -> None:
         """Print the most frequent keys of a result, and what a reader must know of it."""
         if self._quiet:
             return
-        estimates, title = _last_window(read_estimates(folder))
+        estimates, title = _last_window(read_estimates(local_copy(output)))
         if "frequency" in estimates.column_names:
             shown = estimates.take(pc.sort_indices(estimates, [("frequency", "descending", "at_end")])[:_ROWS])
         else:
@@ -69,12 +69,12 @@ class Screen:
             self.say(f"Padding {choice['padding']}: {choice['reason']}")
         self.say(_guarantee(manifest))
         self._rejects(manifest)
-        self.say(f"Files: {', '.join(f['name'] for f in manifest['files'])}, manifest.json in {folder}")
+        self.say(f"Files: {', '.join(f['name'] for f in manifest['files'])}, manifest.json in {output}")
 
-    def reports(self, folder: Path, manifest: dict[str, Any]) -> None:
+    def reports(self, output: str, manifest: dict[str, Any]) -> None:
         """Print what `perturb` wrote."""
         rows = sum(f["rows"] for f in manifest["files"] if f["kind"] == "reports")
-        self.say(f"{rows:,} reports in {folder}. {_guarantee(manifest)}")
+        self.say(f"{rows:,} reports in {output}. {_guarantee(manifest)}")
         self._rejects(manifest)
 
     def _rejects(self, manifest: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from ..errors import InputError
 from ..schemas.manifest import MANIFEST_NAME as _MANIFEST
 
-__all__ = ["FORMATS", "expand", "format_of", "is_local"]
+__all__ = ["FORMATS", "expand", "format_of", "is_local", "store_hint"]
 
 #: Formats by extension.
 FORMATS = {".parquet": "parquet", ".avro": "avro", ".csv": "csv", ".csv.gz": "csv"}
@@ -78,12 +78,13 @@ def _list(pattern: str) -> list[tuple[str, int]]:
     try:
         matches = FileSystems.match([pattern])
     except (BeamIOError, ValueError, OSError) as error:
-        raise InputError(f"The input {pattern} cannot be listed: {error}.{_store_hint(pattern)}") from error
+        raise InputError(f"The input {pattern} cannot be listed: {error}.{store_hint(pattern)}") from error
     found = [(entry.path, int(entry.size_in_bytes)) for match in matches for entry in match.metadata_list]
     return [(path, size) for path, size in found if not (local and Path(path).is_dir())]
 
 
-def _store_hint(pattern: str) -> str:
+def store_hint(pattern: str) -> str:
+    """Return a sentence that says which extra the store of a path needs; empty for other paths."""
     extra = next((name for scheme, name in _STORES.items() if pattern.startswith(scheme)), None)
     return f" Paths of this store need the extra {extra}: pip install 'ldp-beam[{extra}]'." if extra else ""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,11 +82,17 @@ class DayInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedDay:
-    """A day that was counted now, and the files of which a part was lost, each with the reason."""
+    """A day that was counted now.
 
-    content: CountsStoreDay
-    duplicate: int = 0
-    refused: tuple[tuple[str, str], ...] = ()
+    Attributes:
+        source: what it was counted from.
+        refused: files of which a part was lost, each with the reason.
+        read: returns its counts, which are many where the days or the keys are.
+    """
+
+    source: StoredDay
+    refused: tuple[tuple[str, str], ...]
+    read: Callable[[], CountsStoreDay]
 
 
 # -- which file belongs to which day --------------------------------------------------------------------------
@@ -212,7 +218,7 @@ def count_days(
         days: at least one; all of reports, or all of counts.
         collection: under which they were made.
         engine: where to run.
-        folder: for what passes between the job and here; it exists, and is deleted.
+        folder: for what passes between the job and here; it exists, and is needed until all days are read.
         metrics: is filled with what the engine's counters say, where an engine runs.
 
     Raises:
@@ -230,15 +236,14 @@ def count_days(
     summaries = read_summary(str(folder / summaries_of_days()))
     tally = sum((Tally(one["tally"]) for one in summaries.values()), Tally())
     metrics.update(told_metrics(found, {"tally": tally}))
-    counted = [_counted(day, collection, folder, summaries.get(day.day.isoformat())) for day in days]
-    shutil.rmtree(folder)
-    return counted
+    return [_counted(day, collection, folder, summaries.get(day.day.isoformat())) for day in days]
 
 
 def _added(day: DayInputs, collection: Collection) -> CountedDay:
     counts = read_counts([file.path for file in day.files], collection).counts
     source = StoredDay(files=day.digests(), reports=counts.n)
-    return CountedDay(content=CountsStoreDay(day=day.day, counts=counts, source=source, memoised=day.memoised))
+    content = CountsStoreDay(day=day.day, counts=counts, source=source, memoised=day.memoised)
+    return CountedDay(source=source, refused=(), read=lambda: content)
 
 
 def _counted(day: DayInputs, collection: Collection, folder: Path, summary: Mapping[str, Any] | None) -> CountedDay:
@@ -247,28 +252,34 @@ def _counted(day: DayInputs, collection: Collection, folder: Path, summary: Mapp
     refused = () if summary is None else tuple((path, reason) for path, reason in summary["refused"])
     malformed, unreadable = tally.get(REPORTS_MALFORMED, 0), tally.get(REPORTS_UNREADABLE, 0)
     duplicate, n = tally.get(REPORTS_DUPLICATE, 0), tally.get(REPORTS_COUNTED, 0)
-    counts = _counts_of(collection, folder / counts_of_day(day.day))
-    if counts.n != n or (day.rows is not None and n + malformed + unreadable + duplicate != day.rows):
+    if day.rows is not None and n + malformed + unreadable + duplicate != day.rows:
         raise RunError(
-            f"The files of {day.day} hold {'?' if day.rows is None else day.rows} reports; {counts.n:,} were counted "
-            f"({n:,} by the job's own account), {malformed:,} malformed, {duplicate:,} repeated and {unreadable:,} "
-            "unreadable. The engine lost some or counted some twice. Nothing was stored."
+            f"The files of {day.day} hold {day.rows:,} reports; {n:,} were counted, {malformed:,} malformed, "
+            f"{duplicate:,} repeated and {unreadable:,} unreadable. Some were lost or counted twice. Nothing "
+            "was stored."
         )
-    source = StoredDay(
-        files=day.digests(without=[path for path, _ in refused]), reports=n, malformed=malformed, unreadable=unreadable
-    )
-    content = CountsStoreDay(day=day.day, counts=counts, source=source, memoised=day.memoised)
-    return CountedDay(content=content, duplicate=duplicate, refused=refused)
+    digests = day.digests(without=[path for path, _ in refused])
+    source = StoredDay(files=digests, reports=n, malformed=malformed, unreadable=unreadable)
+    return CountedDay(source=source, refused=refused, read=partial(_content, day, collection, folder, source))
 
 
-def _counts_of(collection: Collection, path: Path) -> Counts:
-    """Read the counts that the job left; a day without any report leaves none."""
-    zero = collection.mechanism.zero()
-    if not path.is_file():
-        return zero
-    groups = counts_from_table(pq.read_table(path), {name: len(cells) for name, cells in zero.cells.items()})
-    n, cells = groups[collection.round, MAIN_GROUP]
-    return Counts(n=n, cells=cells)
+def _content(day: DayInputs, collection: Collection, folder: Path, source: StoredDay) -> CountsStoreDay:
+    """Read the counts that the job left; a day without any report leaves none.
+
+    Raises:
+        RunError: They are not those of which the job told.
+    """
+    path, counts = folder / counts_of_day(day.day), collection.mechanism.zero()
+    if path.is_file():
+        sizes = {name: len(cells) for name, cells in counts.cells.items()}
+        n, cells = counts_from_table(pq.read_table(path), sizes)[collection.round, MAIN_GROUP]
+        counts = Counts(n=n, cells=cells)
+    if counts.n != source.reports:
+        raise RunError(
+            f"The counts of {day.day} are those of {counts.n:,} reports, and the job told of {source.reports:,}. They "
+            "were not stored."
+        )
+    return CountsStoreDay(day=day.day, counts=counts, source=source, memoised=day.memoised)
 
 
 def missing_files(source: StoredDay, inputs: DayInputs) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -208,8 +209,9 @@ def _bring_up_to_date(
     _require_few_rejects(counted, done, run.limits)
     for one, inputs in zip(counted, todo, strict=True):
         source = before[inputs.day]
-        store.put(one.content, private=inputs.files[0].header.private, replaces=source)
-        _note(done, one.content, source, complete=source is None or not missing_files(source, inputs))
+        store.put(one.read(), private=inputs.files[0].header.private, replaces=source)
+        _note(done, inputs, one.source, source)
+    shutil.rmtree(folder)
 
 
 def _is_outside(day: date, run: StoreRun) -> bool:
@@ -234,19 +236,21 @@ def _is_new(inputs: DayInputs, source: StoredDay | None, *, recount: bool) -> bo
     return inputs.digests() != tuple(sorted(source.files))
 
 
-def _note(done: _Done, now: CountsStoreDay, before: StoredDay | None, *, complete: bool) -> None:
+def _note(done: _Done, inputs: DayInputs, now: StoredDay, before: StoredDay | None) -> None:
     if before is None:
-        done.counted.append(now.day)
-    elif before == now.source:
-        done.unchanged.append(now.day)
+        done.counted.append(inputs.day)
+    elif before == now:
+        done.unchanged.append(inputs.day)
     else:
-        done.replaced.append(now.day)
-        if done.late is not None:  # where files were taken away as well, what is late is not known
-            done.late = done.late + now.source.reports - before.reports if complete else None
+        done.replaced.append(inputs.day)
+        if missing_files(before, inputs):  # files were taken away as well: what is late is not known
+            done.late = None
+        elif done.late is not None:
+            done.late += now.reports - before.reports
 
 
 def _require_few_rejects(counted: Sequence[CountedDay], done: _Done, limits: Limits) -> None:
-    sources = [one.content.source for one in counted]
+    sources = [one.source for one in counted]
     reports = {
         "counted": sum(source.reports for source in sources),
         "malformed": sum(source.malformed for source in sources),

@@ -181,6 +181,8 @@ def test_counts_files_are_an_input_too(world, run_json):
     world.store = world.folder / "second-store"
     told = world.aggregate("--input", world.folder / "night" / "counts.parquet")
     assert told["metrics"]["reports_counted"] == "unavailable"  # no engine counted them
+    names = {path.name for path in (world.folder / "result").iterdir()}
+    assert names == {"estimates.parquet", "counts.parquet", "manifest.json"}
     assert world.counts() == by_reports
 
 

@@ -7,6 +7,7 @@ clients and server:   records → one report a user and slice → windows → pa
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -49,8 +50,8 @@ _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 10.0
 #: Seconds for which an engine may take notice by itself that its job is over.
 _END_SECONDS: Final = 5.0
-#: States in which a job is over.
-_OVER: Final = ("DONE", "FAILED", "CANCELLED", "DRAINED", "UPDATED", "STOPPED")
+#: Seconds between two versions of the manifest while a stream runs.
+_TELL_SECONDS: Final = 2.0
 
 
 class StreamSource(Protocol):
@@ -346,14 +347,15 @@ class _Teller:
         self._run, self._engine, self._folder, self._clock, self._follow = run, engine, folder, clock, follow
         self._base = _base(run, engine, clock)
         self._seen: Any = None
+        self._told = 0.0
 
     def tick(self) -> None:
         self._folder.look()
         for follower in self._follow:
             follower.update(self._folder)
         seen = self._folder.version()
-        if seen != self._seen:
-            self._seen = seen
+        if seen != self._seen and time.monotonic() - self._told >= _TELL_SECONDS:
+            self._seen, self._told = seen, time.monotonic()
             self.tell("running")
 
     def tell(self, state: str, metrics: Mapping[str, int | str] | None = None) -> dict[str, Any]:

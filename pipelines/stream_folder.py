@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -25,7 +25,7 @@ from ..schemas.manifest import MANIFEST_NAME
 from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, USERS
 from ..transforms.count_windows import MALFORMED, MEMOISED
 from ..transforms.gate import TOO_LATE
-from ..transforms.publish_panes import WINDOWS_FOLDER, PaneFolder, pane_folders
+from ..transforms.publish_panes import WINDOWS_FOLDER, PaneFolder, last_pane
 from ..transforms.set_aside import read_set_aside, replace_file
 from .stream_metrics import checked_metrics
 
@@ -35,6 +35,8 @@ REJECTS_FOLDER: Final = "rejects"
 CLIENTS_FOLDER: Final = "clients"
 #: File of the exact tallies of raw data; no reason for setting aside has this name.
 TALLY: Final = "tally"
+#: What is kept in memory of the manifest of a pane.
+_OF_A_PANE: Final = ("window", "files", "epsilon", "reports", "randomness", "warnings")
 _LOCK: Final = ".lock"
 _OFFSETS: Final = ".offsets"
 _END: Final = ".end"
@@ -44,7 +46,7 @@ _OURS: Final = {MANIFEST_NAME, WINDOWS_FOLDER, REJECTS_FOLDER, CLIENTS_FOLDER, _
 def latest_panes(folder: Path) -> list[PaneFolder]:
     """Return the last pane of each window in the output folder of a stream, in the order of the windows."""
     windows = sorted(path for path in (folder / WINDOWS_FOLDER).glob("*--*") if path.is_dir())
-    return [panes[-1] for panes in map(pane_folders, windows) if panes]
+    return [pane for pane in map(last_pane, windows) if pane is not None]
 
 
 @dataclass(frozen=True)
@@ -160,11 +162,12 @@ class StreamFolder:
             self._clients = read_set_aside(self.path / CLIENTS_FOLDER)
 
     def _read_window(self, window: Path, changed: int) -> None:
-        panes = pane_folders(window)
-        if panes:
+        last = last_pane(window)
+        if last is not None:
             conflicts = len(list(window.glob("conflict-*")))
-            published = (panes[-1].path / MANIFEST_NAME).stat().st_mtime
-            self._windows[window.name] = _Seen(changed, panes[-1], published, conflicts)
+            published = (last.path / MANIFEST_NAME).stat().st_mtime
+            kept = {name: last.manifest[name] for name in _OF_A_PANE}  # a stream may have many thousands of windows
+            self._windows[window.name] = _Seen(changed, replace(last, manifest=kept), published, conflicts)
 
     def earlier(self, windows: Windows) -> EarlierRuns:
         """Return what earlier runs have left here."""

@@ -39,7 +39,15 @@ from .estimate import estimate_counts
 from .publish import write_counts
 from .table_files import write_table
 
-__all__ = ["WINDOWS_FOLDER", "PaneFolder", "PaneWriter", "PublishPanes", "Published", "pane_folders"]
+__all__ = [
+    "WINDOWS_FOLDER",
+    "PaneFolder",
+    "PaneWriter",
+    "PublishPanes",
+    "Published",
+    "last_pane",
+    "pane_folders",
+]
 
 #: Folder of the windows within the output of a stream.
 WINDOWS_FOLDER: Final = "windows"
@@ -80,11 +88,26 @@ class PaneFolder:
 
 def pane_folders(window: Path) -> list[PaneFolder]:
     """Return the panes in a window's folder, the latest last."""
-    found = [
-        PaneFolder(int(path.name.removeprefix(_PANE)), path, json.loads((path / MANIFEST_NAME).read_text("utf-8")))
-        for path in window.glob(f"{_PANE}*")
-    ]
-    return sorted(found, key=lambda one: one.number)
+    return [_read_pane(window, number) for number in _pane_numbers(window)]
+
+
+def last_pane(window: Path) -> PaneFolder | None:
+    """Return the latest pane in a window's folder, or None."""
+    numbers = _pane_numbers(window)
+    return _read_pane(window, numbers[-1]) if numbers else None
+
+
+def _pane_numbers(window: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix(_PANE)) for path in window.glob(f"{_PANE}*"))
+
+
+def _pane_name(number: int) -> str:
+    return f"{_PANE}{number:03d}"
+
+
+def _read_pane(window: Path, number: int) -> PaneFolder:
+    path = window / _pane_name(number)
+    return PaneFolder(number, path, json.loads((path / MANIFEST_NAME).read_text("utf-8")))
 
 
 class PublishPanes(beam.PTransform):
@@ -142,8 +165,7 @@ class PaneWriter:
             RunError: The file system refuses.
         """
         window = Path(self.folder, WINDOWS_FOLDER, self.windows.name(pane.start))
-        earlier = pane_folders(window)
-        last = earlier[-1] if earlier else None
+        last = last_pane(window)
         digest = _digest(pane.counts)
         outcome = "written" if last is None else _outcome(last.window, pane, digest)
         if last is not None and outcome == "conflict" and self._is_part(pane.counts, last.path / _COUNTS):
@@ -155,7 +177,7 @@ class PaneWriter:
         if last is not None and outcome == "behind":
             return Published(outcome, str(last.path))
         number = 0 if last is None else last.number + 1
-        name = f"{_PANE}{number:03d}" if outcome == "written" else f"{_CONFLICT}{digest[:12]}"
+        name = _pane_name(number) if outcome == "written" else f"{_CONFLICT}{digest[:12]}"
         path = window / name
         if outcome == "conflict" and path.exists():
             return Published(outcome, str(path))

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fastavro
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ldp_beam.engines.processes import group_is_alive
 from ldp_beam.transforms.publish_panes import pane_folders
 
 pytestmark = pytest.mark.engine
@@ -159,21 +159,27 @@ def test_an_open_window_is_published_early_and_again_when_more_has_come(
 # -- without an end ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stream_without_an_end_is_stopped_cleanly(definition, tmp_path, require_engine, number):
-    """Watched by a person: windows appear while it runs; a signal ends job and job server, and leaves what is there."""
-    require_engine("prism")
+@pytest.mark.parametrize(
+    ("engine", "number"),
+    [("prism", signal.SIGINT), ("prism", signal.SIGTERM), ("flink", signal.SIGTERM)],
+    indirect=["engine"],
+)
+def test_a_stream_without_an_end_is_stopped_cleanly(definition, tmp_path, engine, number):
+    """Windows appear while it runs; a signal ends job and job server, and leaves what was published."""
     source = "simulate:gauss,users=1000000,keys=3,pairs-per-user=2,rate=200"
-    arguments = given(definition, source, tmp_path / "out", "--records", "--seed", "1", "--window", "2s", "--json")
+    arguments = given(definition, source, tmp_path / "out", "--records", "--seed", "1", "--window", "2s", "--json",
+                      "--engine", engine)  # fmt: skip
     with started(arguments) as process:
         wait_for(lambda: list((tmp_path / "out" / "windows").glob("*/pane-*")), process)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children  # the job server at least
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     manifest = json.loads(out)
     assert manifest["stream"]["state"] == "stopped"
     assert manifest["stream"]["windows"] >= 1
-    wait_for(lambda: not group_is_alive(process.pid))  # neither the stream nor what it started
+    assert psutil.wait_procs(children, timeout=30)[1] == []  # nothing that it started is left
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import csv
 import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import erf, sqrt
 from pathlib import Path
 
@@ -116,26 +117,26 @@ class TaggedPlaces:
         return np.asarray(self.joint.sum(axis=0))
 
 
-#: Shares of check-ins that somebody makes at home and at work on purpose; others may be there by chance.
-AT_HOME = AT_WORK = 0.2
 VENUES = 1_000
 #: Share of venues that say nothing of homes or workplaces.
 STRAY = 0.3
 
 
-def tagged() -> TaggedPlaces:
+@lru_cache(maxsize=8)
+def tagged(share: float) -> TaggedPlaces:
     """Homes and workplaces from mixtures of their own, other check-ins as in `places`.
 
+    Somebody makes this share of her check-ins at home on purpose, and as many at work; others may be there by chance.
     The estimated background is what a server may know from a map: where 1,000 venues are, of which 30 % are scattered
     like check-ins.
     """
     anywhere, home, work = _mixture("check-ins", 10), _mixture("homes", 10), _mixture("workplaces", 5)
-    rest = 1.0 - AT_HOME - AT_WORK
+    rest = 1.0 - 2.0 * share
     joint = np.stack(
         [
             rest * anywhere * (1.0 - home) * (1.0 - work),
-            AT_HOME * home + rest * anywhere * home,
-            AT_WORK * work + rest * anywhere * work * (1.0 - home),
+            share * home + rest * anywhere * home,
+            share * work + rest * anywhere * work * (1.0 - home),
         ]
     )
     true = joint[1:] / joint[1:].sum(axis=1, keepdims=True)

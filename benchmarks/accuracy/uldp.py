@@ -10,6 +10,7 @@ import numpy as np
 from ldp_beam.mechanisms import Counts, Records, Secret, make_mechanism
 from ldp_beam.mechanisms.categorical.estimation import Supports, joint_em
 from ldp_beam.mechanisms.categorical.simulation import draw_counts as draw_oracle
+from ldp_beam.mechanisms.uldp.pum_estimation import DROP, Background, bound_terms
 from ldp_beam.mechanisms.uldp.simulation import draw_counts as draw_uldp
 from ldp_beam.mechanisms.uldp.theory import Losses, expected_losses, no_privacy_l2_squared
 
@@ -197,67 +198,80 @@ def attribute_panels(rows: Sequence[Row]) -> list[Panel]:
 
 BASES = {"uRR": "urr", "uRAP": "urap"}
 BACKGROUNDS = ("none", "estimated", "true")
+#: Shares of the check-ins at home, and as many at work.
+SHARES = (0.2, 0.02)
+TAGS: Any = ("home", "work")
 PERSONAL_EPSILONS = (0.1, 0.3, 1.0, 2.0, 4.0, log(CELLS), 8.0)
 
 
-def personal(base: str, epsilon: float, background: str) -> Any:
-    """PUM over a base, with what the server assumes of homes and workplaces."""
-    known: Any = "drop"
-    if background != "none":
-        table = tagged().backgrounds[background]
-        known = [(tag, cell, table[tag, cell]) for tag, cell in zip(*np.nonzero(table), strict=True)]
-    tags = ["home", "work"]
-    return make_mechanism(
-        "pum", epsilon=epsilon, keys=CELLS, tags=tags, sensitive=[], base=BASES[base], background=known
-    )
+def backgrounds(share: float) -> dict[str, Background]:
+    """What the server may assume of homes and workplaces."""
+    found = {}
+    for name in BACKGROUNDS:
+        entries: Any = DROP
+        if name != "none":
+            table = tagged(share).backgrounds[name]
+            entries = tuple((tag, cell, table[tag, cell]) for tag, cell in zip(*np.nonzero(table), strict=True))
+        found[name] = Background.of(entries, tags=len(TAGS), keys=CELLS, sensitive=())
+    return found
 
 
 def personal_rows(scale: Scale) -> Iterator[Row]:
-    people, n = tagged(), scale.users(CHECK_INS)
+    n, repeats = scale.users(CHECK_INS), scale.repeats(REPEATS)
+    for share in SHARES:
+        everything = Symbols(shares=tagged(share).shares, sensitive=np.ones(CELLS, dtype=np.bool_))
+        for epsilon in scale.some(PERSONAL_EPSILONS):
+            for base in BASES:
+                for row in personal(base, epsilon, share, n, repeats):
+                    yield {"at_home": share, **row}
+            for kind in ("RR", "RAPPOR"):
+                for row in measure("personal", kind, epsilon, everything, n, repeats, ("EM",)):
+                    yield {"at_home": share, "method": kind, "epsilon": epsilon, "tv": row["tv"], "mse": row["mse"]}
+
+
+def personal(base: str, epsilon: float, share: float, users: int, repeats: int) -> Iterator[Row]:
+    """Yield average distances and both terms of the bound, for each background knowledge from the same reports."""
+    people, known = tagged(share), backgrounds(share)
+    mechanism: Any = make_mechanism(
+        "pum", epsilon=epsilon, keys=CELLS, tags=TAGS, sensitive=[], base=BASES[base], background=DROP
+    )
     told = np.append(people.joint[0], people.joint[1:].sum(axis=1))
-    for epsilon in scale.some(PERSONAL_EPSILONS):
-        for base in BASES:
-            for background in BACKGROUNDS:
-                yield from personal_row(base, background, epsilon, told, n, scale.repeats(REPEATS))
-        for kind in ("RR", "RAPPOR"):
-            everything = Symbols(shares=people.shares, sensitive=np.ones(CELLS, dtype=np.bool_))
-            for row in measure("personal", kind, epsilon, everything, n, scale.repeats(REPEATS), ("EM",)):
-                yield {"method": kind, "epsilon": epsilon, "tv": row["tv"], "mse": row["mse"]}
-
-
-def personal_row(
-    base: str, background: str, epsilon: float, told: np.ndarray, users: int, repeats: int
-) -> Iterator[Row]:
-    """One row: average distances, and both terms of the bound."""
-    people, mechanism = tagged(), personal(base, epsilon, background)
-    nothing, found = np.zeros(len(told)), []
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in known}
     for repeat in range(repeats):
         random = random_of(f"personal: {base}, {epsilon}, {users}", repeat)
         counts = draw(mechanism, random.multinomial(users, told), random)
-        estimator = named(mechanism, "EM")
-        tv, mse = distances(mechanism.estimate(counts, estimator).frequency, people.shares)
-        terms = mechanism.bound_terms(counts, people.joint, nothing, estimator)
-        found.append((tv, mse, 2 * tv, terms.obfuscation, terms.background, float(2 * tv <= terms.bound + 1e-12)))
-    names = ("tv", "mse", "l1", "first_term", "second_term", "within")
-    figures = dict(zip(names, np.mean(found, axis=0), strict=True))
-    yield {"method": f"{base}, {background}", "base": base, "background": background, "epsilon": epsilon, **figures}
+        estimated = mechanism.symbol_shares(counts, named(mechanism, "EM"))
+        for name, background in known.items():
+            tv, mse = distances(background.spread(estimated), people.shares)
+            terms = bound_terms(background, estimated, people.joint, np.zeros(len(told)))
+            within = float(2 * tv <= terms.bound + 1e-12)
+            found[name].append((tv, mse, 2 * tv, terms.obfuscation, terms.background, within))
+    figures = ("tv", "mse", "l1", "first_term", "second_term", "within")
+    for name, rows in found.items():
+        means = dict(zip(figures, np.mean(rows, axis=0), strict=True))
+        yield {"method": f"{base}, {name}", "base": base, "background": name, "epsilon": epsilon, **means}
 
 
 def personal_panels(rows: Sequence[Row]) -> list[Panel]:
     looks = {"none": "bound", "estimated": "measured", "true": "theory"}
     panels = []
-    for figure, label in (("tv", "total variation"), ("mse", "MSE per cell")):
-        lines = [
-            series(of(rows, method=f"{base}, {one}"), "epsilon", figure, label=f"{base}, {one}", look=look, colour=base)
-            for base in BASES
-            for one, look in looks.items()
-        ]
-        lines += [series(of(rows, method=kind), "epsilon", figure, label=kind) for kind in ("RR", "RAPPOR")]
-        panels.append(Panel(title="background knowledge", x="epsilon", y=label, x_log=True, lines=lines))
+    for share in dict.fromkeys(row["at_home"] for row in rows):
+        some = of(rows, at_home=share)
+        for figure, label in (("tv", "total variation"), ("mse", "MSE per cell")):
+            lines = [
+                series(
+                    of(some, method=f"{base}, {one}"), "epsilon", figure, label=f"{base}, {one}", look=look, colour=base
+                )
+                for base in BASES
+                for one, look in looks.items()
+            ]
+            lines += [series(of(some, method=kind), "epsilon", figure, label=kind) for kind in ("RR", "RAPPOR")]
+            title = f"{share:.0%} each at home and at work"
+            panels.append(Panel(title=title, x="epsilon", y=label, x_log=True, lines=lines))
     return panels
 
 
-# -- the limit epsilon = ln |X|, and both kinds of EM ---------------------------------------------------------
+# -- the limit epsilon = ln d, and both kinds of EM ---------------------------------------------------------
 
 
 def limit_rows(scale: Scale) -> Iterator[Row]:
@@ -392,8 +406,8 @@ FIGURES: tuple[Figure, ...] = (
         title="Personalised mechanism: background knowledge and the bound of theorem 1",
         source=SOURCE + "6.2, figure 8 and table 1",
         data=GRID
-        + "a fifth of them each at one's own home and workplace, which are sensitive. Estimated background: 1,000 "
-        "venues, 30 % of them stray. EM.",
+        + "a fifth or a fiftieth of them each at one's own home and workplace, which are sensitive. Estimated "
+        "background: 1,000 venues, 30 % of them stray. EM.",
         rows=personal_rows,
         panels=personal_panels,
         claims=claims.of_personal,
@@ -401,7 +415,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         name="uldp-limit",
-        title="Utility-optimised mechanisms: the loss at epsilon = ln |X|",
+        title="Utility-optimised mechanisms: the loss at epsilon = ln d",
         source=SOURCE + "4.3 and appendices D and E",
         data=f"{CHECK_INS:,} users, 625 symbols of which 15 are sensitive, all others equally frequent, 400 repeats.",
         rows=limit_rows,

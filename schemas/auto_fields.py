@@ -57,7 +57,7 @@ def _read(given: Any) -> dict[str, Any]:
         raise InputError(f"the field '{TABLE}.exponent' is {exponent}; it must be a number from 0 to 10.")
     read: dict[str, Any] = {
         "share": share,
-        "cap": _length(given, "cap", 64),
+        "cap": _length(given, "cap", CAP_MAX),
         "rule": choice(given, "rule", ("error", "percentile"), default="error", prefix=f"{TABLE}."),
         "fallback": _length(given, "fallback", 1),
         "exponent": exponent,

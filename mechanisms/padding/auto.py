@@ -120,7 +120,7 @@ class AutoPadding(Mechanism):
         make: Callable[[int], Mechanism],
         *,
         share: Decimal | float | str = Decimal("0.1"),
-        cap: int = 64,
+        cap: int = CAP_MAX,
         rule: str = RULES[0],
         fallback: int = 1,
         exponent: Decimal | float = 1.0,
@@ -131,7 +131,7 @@ class AutoPadding(Mechanism):
         Args:
             make: makes the main question's mechanism from its padding length; must be picklable.
             share: share of the users who are asked for their length, between 0 and 1.
-            cap: largest number of keys that is told apart from more, 1 to 1,000.
+            cap: largest number of keys that is told apart from more, 1 to 1,000; no more than there are keys count.
             rule: "error" (default) takes the length with the smallest predicted error, "percentile" the one that 90 %
                 of the users do not exceed.
             fallback: padding to take where too few users answered, at least 1.
@@ -144,7 +144,7 @@ class AutoPadding(Mechanism):
         inner = make(1)
         for name, value in {
             "share": _between(share),
-            "cap": whole("the length question", "cap", cap, 1, CAP_MAX),
+            "cap": min(inner.keys, whole("the length question", "cap", cap, 1, CAP_MAX)),
             "fallback": whole("the length question", "fallback", fallback, 1, CAP_MAX),
             "exponent": _exponent(exponent),
             "rule": _rule(rule),

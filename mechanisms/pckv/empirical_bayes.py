@@ -8,7 +8,9 @@ Only counts go in, so it costs no privacy. The prior is estimated from all keys 
 * Means: given the N reports that support a key, the share of positive ones is a binomial estimate of the mean, whose
   variance is known. Keys of similar variance form a group; a group's means have a normal prior, cut to [-1, 1]. Its
   centre is the most likely one with a penalty; over its width is averaged, each width weighing as much as it makes the
-  estimates likely. So where nothing can be told, the result is near 0 and not anywhere.
+  estimates likely. So where nothing can be told, the result is near 0 and not anywhere. In a second prior the centre is
+  a straight line in the rank of a key's frequency among its group, for populations in which frequent keys have other
+  means than rare ones; over both is averaged in the same way.
   One prior more says that all means are at the ends of the range.
 
 Where Stein's unbiased estimate of the squared error says that a group fares better with the corrected figures (keys
@@ -45,6 +47,8 @@ _GROUP_RATIO: Final = 2.0
 _WIDTHS: Final = np.concatenate([[0.01], np.geomspace(0.03, 1.5, 15)])
 #: Precision of the penalty that holds a group's centre near 0: that of a uniform distribution on [-1, 1].
 _CENTRE_PRECISION: Final = 3.0
+#: Probability that is given beforehand to a centre that changes with the frequency.
+_SLOPED: Final = 0.2
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(12)
 #: A group keeps the corrected means when they are estimated to be better by this many standard errors.
 _DOUBT: Final = 2.0
@@ -179,7 +183,7 @@ def _means(signs: _Signs, corrected: F64) -> tuple[F64, Bool]:
         noise = signs.variance(square)
         groups = list(_groups(noise))
         for group in groups:
-            mean[group], square[group] = _posterior(x[group], noise[group])
+            mean[group], square[group] = _averaged(x[group], noise[group], signs.trust[group])
     shrunk = np.ones(len(x), dtype=np.bool_)
     for group in groups:
         spread = square[group] - mean[group] ** 2
@@ -199,25 +203,51 @@ def _groups(noise: F64) -> Iterator[I64]:
     yield order[start:]
 
 
-def _posterior(x: F64, noise: F64) -> tuple[F64, F64]:
-    """Posterior mean and mean square of one group, averaged over the priors, (k,) each."""
+def _averaged(x: F64, noise: F64, frequency: F64) -> tuple[F64, F64]:
+    """Posterior mean and mean square of one group, averaged over a level prior and one that is a line in the rank.
+
+    Args:
+        x: estimates of the means.
+        noise: their variances.
+        frequency: anything that rises with the frequency.
+    """
+    place = np.empty(len(x))
+    place[np.argsort(frequency, kind="stable")] = np.linspace(-1.0, 1.0, len(x))
+    level = np.ones((len(x), 1))
+    parts = [_posterior(x, noise, level), _posterior(x, noise, np.column_stack([level, place]))]
+    logs = np.array([part[2] for part in parts]) + np.log([1.0 - _SLOPED, _SLOPED])
+    first, second = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+    return first * parts[0][0] + second * parts[1][0], first * parts[0][1] + second * parts[1][1]
+
+
+def _posterior(x: F64, noise: F64, design: F64) -> tuple[F64, F64, float]:
+    """Posterior mean and mean square of one group, averaged over the priors, (k,) each; and the log-likelihood.
+
+    Args:
+        x: estimates of the means.
+        noise: their variances.
+        design: what the centre depends on linearly, float64 (k, p); the first column is 1.
+    """
     fit, mean = _ends(x, noise)
     logs, first, second = [fit], [mean], [np.ones_like(x)]
+    penalty = _CENTRE_PRECISION * np.eye(design.shape[1])
     for width in _WIDTHS:
         precision = 1.0 / (noise + width**2)
-        total = float(precision.sum()) + _CENTRE_PRECISION
-        pull = float((precision * x).sum())
-        centre = float(np.clip(pull / total, -1.0, 1.0))
-        fit = float(np.log(precision).sum() - (precision * x * x).sum() + pull**2 / total - np.log(total)) / 2.0
-        logs.append(fit)
+        total = design.T @ (precision[:, None] * design) + penalty
+        inverse = np.linalg.inv(total)
+        pull = design.T @ (precision * x)
+        fit = float(np.log(precision).sum() - (precision * x * x).sum() + pull @ inverse @ pull) / 2.0
+        logs.append(fit + float(np.linalg.slogdet(penalty)[1] - np.linalg.slogdet(total)[1]) / 2.0)
+        centre = np.clip(design @ (inverse @ pull), -1.0, 1.0)
         kept = width**2 * precision
-        spread = kept * noise + (1.0 - kept) ** 2 / total
+        spread = kept * noise + (1.0 - kept) ** 2 * np.einsum("ij,jk,ik->i", design, inverse, design)
         moments = _cut_normal(centre + kept * (x - centre), np.sqrt(spread))
         first.append(moments[0])
         second.append(moments[1])
     weights = np.exp(np.array(logs) - max(logs))
+    likelihood = max(logs) + float(np.log(weights.mean()))
     weights /= weights.sum()
-    return weights @ np.array(first), weights @ np.array(second)
+    return weights @ np.array(first), weights @ np.array(second), likelihood
 
 
 def _ends(x: F64, noise: F64) -> tuple[float, F64]:

@@ -149,3 +149,19 @@ def test_base_cut_takes_away_what_noise_alone_may_do():
     assert np.isnan(found.mean[cut]).all()
     assert np.array_equal(found.frequency[~cut], np.minimum(raw.frequency_raw, 1)[~cut])
     assert np.array_equal(found.mean[~cut], raw.mean[~cut])
+
+
+# -- means that depend on the frequency -------------------------------------------------------------------------
+
+
+def by_rank(random, keys=100):
+    """One key a user after a power law; means rise with rarity."""
+    weights = 1 / np.arange(1, keys + 1)
+    return weights / weights.sum(), np.linspace(-1, 1, keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "most"), [("pckv-ue", 2, 0.9), ("pckv-grr", 4, 1.02), ("pckv-ue", 8, 1.02)]
+)
+def test_means_that_follow_the_rank_are_no_reason_to_lose(name, epsilon, most):
+    assert ratios(name, epsilon, by_rank, repeats=12)[1] <= most

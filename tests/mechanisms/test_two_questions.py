@@ -23,8 +23,8 @@ PADDED = {
 }
 
 
-def auto(name="pckv-ue", epsilon=1, keys=20, **more):
-    return make_mechanism(name, epsilon=epsilon, keys=keys, padding="auto", **PADDED[name], **more)
+def auto(name="pckv-ue", epsilon=1, keys=100, cap=64, **more):
+    return make_mechanism(name, epsilon=epsilon, keys=keys, padding="auto", cap=cap, **PADDED[name], **more)
 
 
 def people(sizes, values=True):
@@ -113,7 +113,7 @@ def test_the_exact_audit_covers_both_questions_and_every_size(name, epsilon):
     assert both.violations == []
     assert both.exact == max(length.exact, main.exact) == pytest.approx(float(epsilon), abs=1e-9)
     assert both.exact <= asked.exact_epsilon() <= float(epsilon) + 1e-14
-    assert {0, 1, 7, 8, 9, 20} <= set(both.sizes)
+    assert {0, 1, 7, 8, 9, 100} <= set(both.sizes)
     assert all(value <= float(epsilon) for value in both.sizes.values())
     assert both.naive == pytest.approx(2 * float(epsilon), abs=1e-6)
 
@@ -166,7 +166,14 @@ def test_a_large_cap_takes_lengths_of_about_one_size_together():
     )
     symbols = of_sizes(records, 1_000).keys
     assert starts[symbols].tolist() == [0, 64, starts[-2], 1_000]
-    assert (auto(cap=1_000).paddings[:63], max(auto(cap=1_000).paddings)) == (list(range(1, 64)), 1_000)
+    large = auto(keys=3_000, cap=1_000)
+    assert (large.paddings[:63], max(large.paddings)) == (list(range(1, 64)), 1_000)
+
+
+def test_nobody_holds_more_keys_than_there_are():
+    assert make_mechanism("pckv-ue", epsilon=1, keys=7, padding="auto").cap == 7
+    assert make_mechanism("pckv-ue", epsilon=1, keys=7, padding="auto").length.keys == 8
+    assert make_mechanism("pckv-ue", epsilon=1, keys=5_000, padding="auto").cap == 1_000
 
 
 def test_a_cap_that_many_reach_is_named():
@@ -267,7 +274,7 @@ def test_the_two_questions_keep_the_contract(name):
     again = pickle.loads(pickle.dumps(asked))
     assert again.thresholds() == asked.thresholds()
     assert (
-        again.main(3).thresholds() == make_mechanism(name, epsilon=1, keys=20, padding=3, **PADDED[name]).thresholds()
+        again.main(3).thresholds() == make_mechanism(name, epsilon=1, keys=100, padding=3, **PADDED[name]).thresholds()
     )
     assert all(isinstance(value, int) for value in asked.thresholds().values())
     assert asked.exact_epsilon() <= 1
@@ -296,7 +303,7 @@ def test_the_two_questions_keep_the_contract(name):
         ({"rule": "median"}, "rule"),
         ({"fallback": 0}, "fallback"),
         ({"exponent": -1}, "exponent"),
-        ({"frequencies": [0.1]}, "20 numbers"),
+        ({"frequencies": [0.1]}, "100 numbers"),
         ({"reports": 2}, "whole number"),
     ],
 )

@@ -308,7 +308,7 @@ def test_a_padding_may_be_left_to_the_users_answers() -> None:
     assert plain.parameters["padding"] == "auto"
     assert plain.parameters["auto"] == {
         "share": Decimal("0.1"),
-        "cap": 64,
+        "cap": 1_000,
         "rule": "error",
         "fallback": 1,
         "exponent": Decimal(1),

@@ -31,14 +31,14 @@ def collection(define):
     return Collection.load(define(mechanism="pckv-grr"))
 
 
-def pairs(rows, kind=None):
+def pairs(rows):
     """A batch of (user, key, time in microseconds)."""
     schema = pa.schema(
         [
             ("user_id", pa.string()),
             ("key", pa.string()),
             ("value", pa.float64()),
-            ("timestamp", kind or pa.timestamp("us")),
+            ("timestamp", pa.timestamp("us")),
         ]
     )
     content = [{"user_id": user, "key": key, "value": 0.5, "timestamp": time} for user, key, time in rows]
@@ -139,10 +139,8 @@ def perturbed(collection, batches, shards=1, clients=CLIENTS):
 
 def test_the_report_of_a_user_and_slice_is_always_the_same(collection):
     rng = np.random.default_rng(5)
-    rows = [
-        (f"user-{i % 60}", ("apple", "banana", "cherry")[rng.integers(3)], int(rng.integers(10_000_000)))
-        for i in range(150)
-    ]
+    fruit, when = rng.choice(["apple", "banana", "cherry"], 150).tolist(), rng.integers(10_000_000, size=150).tolist()
+    rows = [(f"user-{i % 60}", fruit[i], when[i]) for i in range(150)]
     at_once = perturbed(collection, [pairs(rows)])
     assert len(at_once) == 60
     shuffled = [rows[i] for i in rng.permutation(len(rows))]

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import InputError, NotAvailableError
 from .attribute_fields import COMPOSITE, attribute_keys, attribute_sizes, read_attributes
 from .attribute_fields import TABLE as ATTRIBUTES
+from .auto_fields import AUTO
 from .auto_fields import TABLE as AUTO_TABLE
 from .fields import choice, integer, number, refuse_unknown, required, table, text, wrong
 from .keys import KeyDomain
@@ -259,6 +260,8 @@ def _parse(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     attributes = read_attributes(data)
     refuse_unknown(data, _COMMON_FIELDS + own.fields + (("values",) if own.has_values else ()))
     values = _values(table(data, "values", "the field range = [low, high]")) if own.has_values else None
+    if values is not None and values.coordinates and data.get("padding") == AUTO:
+        raise NotAvailableError.of('padding = "auto" with values.coordinates', instead="Give an integer.")
     return {
         "name": _name(data),
         "mechanism": mechanism,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
-from ldp_beam.errors import InputError
+from ldp_beam.errors import InputError, NotAvailableError
 from ldp_beam.schemas import Definition
 from ldp_beam.schemas.auto_fields import auto_arguments
 from ldp_beam.schemas.definition_text import definition_text
@@ -341,6 +341,11 @@ def test_a_wrong_table_auto_is_refused(tables: dict[str, str], message: str) -> 
 def test_the_table_auto_needs_the_padding_auto() -> None:
     with pytest.raises(InputError, match=r"acts on padding = \"auto\" alone"):
         parse(tables={"auto": "share = 0.1"})
+
+
+def test_vectors_need_a_padding_that_is_a_number() -> None:
+    with pytest.raises(NotAvailableError, match="coordinates"):
+        parse(padding='"auto"', tables={"values": 'range = [1, 5]\ncoordinates = ["x", "y"]'})
 
 
 def test_earlier_frequencies_come_from_a_file(tmp_path: Path) -> None:

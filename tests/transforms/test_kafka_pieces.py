@@ -244,3 +244,10 @@ def test_a_value_that_librdkafka_repeats_is_not_passed_on():
         kafka_client.make_consumer(ADDRESS, KafkaConfig({"security.protocol": "geheimnis"}))
     assert "security.protocol" in str(refused.value)
     assert "geheimnis" not in str(refused.value)
+
+
+def test_settings_of_tls_reach_librdkafka():
+    pytest.importorskip("confluent_kafka")
+    config = KafkaConfig({"security.protocol": "SASL_SSL", "ssl.ca.location": "/absent/ca.pem"})
+    with pytest.raises(InputError, match=r"ssl\.ca\.location"):
+        kafka_client.make_producer(ADDRESS, config)

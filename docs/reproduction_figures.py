@@ -1,6 +1,6 @@
-"""The figures of docs/reproduction.md, from the results of `python -m benchmarks.accuracy`.
+"""The figures of the pages, above all docs/reproduction.md, from the results of `python -m benchmarks.accuracy`.
 
-python docs/reproduction_figures.py --write  puts plots, captions, claims and numbers into the page
+python docs/reproduction_figures.py --write  puts plots, captions, claims and numbers into the pages
 
 A figure stands between <!-- figure NAME --> and <!-- end -->; everything else on the page is written by hand.
 """
@@ -20,8 +20,8 @@ from benchmarks.accuracy.figures import Claim, Figure, Row  # noqa: E402  # the 
 from benchmarks.accuracy.registry import ALL  # noqa: E402
 from benchmarks.accuracy.results import RESULTS, read_rows  # noqa: E402
 
-PAGE = Path(__file__).with_name("reproduction.md")
-#: Where the plots are, seen from the page; `results_hook` brings them into the site.
+DOCS = Path(__file__).parent
+#: Where the plots are, seen from a page; `results_hook` brings them into the site.
 PLOTS = "../benchmarks/accuracy/results"
 _BLOCK = re.compile(r"<!-- figure (?P<name>[a-z0-9-]+) -->\n.*?<!-- end -->\n", re.S)
 
@@ -78,8 +78,15 @@ def named(text: str) -> list[str]:
     return [found["name"] for found in _BLOCK.finditer(text)]
 
 
+def pages() -> list[Path]:
+    """Return the pages that have figures."""
+    return [path for path in sorted(DOCS.glob("*.md")) if named(path.read_text(encoding="utf-8"))]
+
+
 if __name__ == "__main__":
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    else:
-        print(page(PAGE.read_text(encoding="utf-8")))
+    for one in pages():
+        new = page(one.read_text(encoding="utf-8"))
+        if "--write" in sys.argv[1:]:
+            one.write_text(new, encoding="utf-8")
+        else:
+            print(new)

@@ -22,7 +22,7 @@ from benchmarks.accuracy.registry import ALL, chosen
 from benchmarks.accuracy.results import RESULTS, read_rows, write_rows
 
 ROOT = Path(__file__).parents[2]
-#: Figures that were run; they stand on the page.
+#: Figures that were run; each stands on a page.
 STORED = [figure for figure in ALL.values() if (RESULTS / f"{figure.name}.json").is_file()]
 
 
@@ -98,10 +98,13 @@ def test_every_stored_result_belongs_to_a_figure():
     assert [figure.name for figure in ALL.values() if figure not in STORED] == []
 
 
-def test_the_page_is_in_step_with_the_results(page):
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.page(text) == text, "run python docs/reproduction_figures.py --write"
-    assert sorted(page.named(text)) == sorted(names(STORED))
+def test_the_pages_are_in_step_with_the_results(page):
+    shown = []
+    for path in page.pages():
+        text = path.read_text(encoding="utf-8")
+        assert page.page(text) == text, f"{path.name}: run python docs/reproduction_figures.py --write"
+        shown += page.named(text)
+    assert sorted(shown) == sorted(names(STORED))
 
 
 def test_a_claim_that_differs_says_so_on_the_page(page):

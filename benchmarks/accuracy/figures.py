@@ -68,7 +68,8 @@ class Line:
         label: name in the legend.
         x: places; texts make a panel of bars.
         y: heights; None leaves a gap.
-        look: "measured" has markers, "theory" is dashed, "bound" is dotted.
+        look: "measured" has markers, "bound" is dotted, "dashed" is dashed; so is "theory", whose lines have one
+            name in the legend, "closed form".
         colour: lines of one colour belong together; the label where none is given.
         spread: half the length of an error bar, where there are any.
     """
@@ -76,7 +77,7 @@ class Line:
     label: str
     x: Sequence[float] | Sequence[str]
     y: Sequence[float | None]
-    look: Literal["measured", "theory", "bound"] = "measured"
+    look: Literal["measured", "theory", "bound", "dashed"] = "measured"
     colour: str | None = None
     spread: Sequence[float | None] | None = None
 

@@ -40,6 +40,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "measured": {"linestyle": "-", "linewidth": 1.2, "markersize": 4},
     "theory": {"linestyle": "--", "linewidth": 1.0, "marker": ""},
     "bound": {"linestyle": ":", "linewidth": 1.2, "marker": ""},
+    "dashed": {"linestyle": "--", "linewidth": 1.0, "marker": ""},
 }
 #: Without these an SVG would differ from run to run, and its text would be drawn as outlines.
 _STYLE = {

@@ -35,8 +35,9 @@ METHODS = (
 ORACLES = {"RAPPOR": "sue", "k-RR": "grr", "SHist": "shist"}
 DATA = (
     "{shapes} as this project defines them, {users} users with ten of {keys} keys each, users and means drawn anew in "
-    "each of {repeats} repeats; PrivKVM and its variants with six rounds, PCKV with padding 10."
+    "each of {repeats} repeats."
 )
+SIX = " PrivKVM and its variants with six rounds, PCKV with padding 10."
 
 
 def described(shapes: str = "GAUSS, PLAW, LNR", users: str = "1,000,000", keys: str = "100") -> str:
@@ -408,7 +409,7 @@ FIGURES: tuple[Figure, ...] = (
         name="privkv-means",
         title="PrivKV: errors of means and frequencies against epsilon",
         source="PrivKV, section 6.2 (overall results)",
-        data=described() + " RAPPOR, k-RR and SHist ask for one of the ten keys, with half of epsilon.",
+        data=described() + SIX + " RAPPOR, k-RR and SHist ask for one of the ten keys, with half of epsilon.",
         rows=epsilon_rows,
         panels=lambda rows: mean_panels(rows) + frequency_panels(rows),
         claims=claims.of_epsilon,
@@ -418,7 +419,7 @@ FIGURES: tuple[Figure, ...] = (
         name="privkv-users",
         title="PrivKV: errors against the number of users",
         source="PrivKV, section 6.3 (scalability)",
-        data=described("GAUSS, PLAW", "10,000 to 10,000,000") + f" Epsilon is {MIDDLE:g}.",
+        data=described("GAUSS, PLAW", "10,000 to 10,000,000") + SIX + f" Epsilon is {MIDDLE:g}.",
         rows=size_rows,
         panels=scaling_panels("users"),
         claims=claims.of_users,
@@ -427,7 +428,7 @@ FIGURES: tuple[Figure, ...] = (
         name="privkv-keys",
         title="PrivKV: errors against the number of keys",
         source="PrivKV, section 6.3 (scalability)",
-        data=described("GAUSS, PLAW", keys="50 to 1,000") + f" Epsilon is {MIDDLE:g}.",
+        data=described("GAUSS, PLAW", keys="50 to 1,000") + SIX + f" Epsilon is {MIDDLE:g}.",
         rows=domain_rows,
         panels=scaling_panels("keys"),
         claims=claims.of_keys,
@@ -468,6 +469,7 @@ FIGURES: tuple[Figure, ...] = (
         title="PrivKV: how much of the correlation of keys and values is kept",
         source="PrivKV, section 6.4 (key-value correlation)",
         data=described("PLAW, LNR").replace("users and means", "users")
+        + SIX
         + " Means rise with the rank of the frequency. Below: one collection of GAUSS.",
         rows=correlation_rows,
         panels=correlation_panels,

@@ -127,7 +127,7 @@ def epsilon_panels(rows: Sequence[Row]) -> list[Panel]:
         for figure, label in (("tv", "total variation"), ("mse", "MSE per symbol")):
             some, lines = of(rows, population=name), list[Line]()
             for kind in KINDS:
-                for estimator, look in (("EM", "measured"), ("thresholded", "bound"), ("empirical", "theory")):
+                for estimator, look in (("EM", "measured"), ("thresholded", "bound"), ("empirical", "dashed")):
                     points = of(some, mechanism=kind, estimator=estimator)
                     text = f"{kind}, {estimator}"
                     lines.append(series(points, "epsilon", figure, label=text, look=look, colour=kind))
@@ -253,7 +253,7 @@ def personal(base: str, epsilon: float, share: float, users: int, repeats: int) 
 
 
 def personal_panels(rows: Sequence[Row]) -> list[Panel]:
-    looks = {"none": "bound", "estimated": "measured", "true": "theory"}
+    looks = {"none": "bound", "estimated": "measured", "true": "dashed"}
     panels = []
     for share in dict.fromkeys(row["at_home"] for row in rows):
         some = of(rows, at_home=share)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..mechanisms import Counts, Estimates
+from ..mechanisms import Counts, Estimates, Mechanism
 from ..schemas.counts import MAIN_GROUP
 from ..schemas.estimates import FREQUENCY_COLUMNS, MEAN_COLUMNS, estimates_schema, estimates_table
 from .collection import Collection
-from .count import BLOCK_COUNTS, AddCounts, CountBlock, join_blocks, split_blocks
+from .count import CountBlock, add_counts, join_blocks
 
 __all__ = ["EstimateCounts", "GatherCounts", "estimate_counts", "estimates_batch"]
+
+_GROUP_BLOCKS = beam.typehints.KV[tuple[int, str], tuple[int, Counts]]
+#: Stands beside the blocks of the main group, so that the group is there even without any.
+_NO_BLOCK = -1
 
 
 def estimate_counts(
@@ -92,30 +95,40 @@ class GatherCounts(beam.PTransform):
     def expand(
         self, counts: beam.PCollection[tuple[CountBlock, Counts]]
     ) -> beam.PCollection[tuple[tuple[int, str], Counts]]:
+        blocks = counts | "ByGroup" >> beam.MapTuple(_by_group).with_output_types(_GROUP_BLOCKS)
         if counts.windowing.is_default():
-            counts = self._with_zero(counts)
+            main = (self._collection.round, MAIN_GROUP), (_NO_BLOCK, Counts(n=0, cells={}))
+            none = counts.pipeline | "NoReports" >> beam.Create([main], reshuffle=False)
+            none.element_type = _GROUP_BLOCKS
+            blocks = (blocks, none) | beam.Flatten()
         return (
-            counts
-            | "ByGroup"
-            >> beam.MapTuple(_by_group).with_output_types(beam.typehints.KV[tuple[int, str], tuple[int, Counts]])
+            blocks
             | beam.GroupByKey()
-            | "Join" >> beam.MapTuple(_join).with_output_types(beam.typehints.KV[tuple[int, str], Counts])
+            | "Join"
+            >> beam.Map(_join, self._collection.mechanism).with_output_types(beam.typehints.KV[tuple[int, str], Counts])
         )
-
-    def _with_zero(self, counts: beam.PCollection[tuple[CountBlock, Counts]]) -> beam.PCollection[Any]:
-        blocks = split_blocks(self._collection.mechanism.zero())
-        zero = [((self._collection.round, MAIN_GROUP, block), part) for block, part in blocks]
-        none = counts.pipeline | "NoReports" >> beam.Create(zero)
-        none.element_type = BLOCK_COUNTS
-        return (counts, none) | beam.Flatten() | "AddZero" >> beam.CombinePerKey(AddCounts())
 
 
 def _by_group(key: CountBlock, counts: Counts) -> tuple[tuple[int, str], tuple[int, Counts]]:
     return (key[0], key[1]), (key[2], counts)
 
 
-def _join(key: tuple[int, str], blocks: Iterable[tuple[int, Counts]]) -> tuple[tuple[int, str], Counts]:
-    return key, join_blocks(blocks)
+def _join(
+    group: tuple[tuple[int, str], Iterable[tuple[int, Counts]]], mechanism: Mechanism
+) -> tuple[tuple[int, str], Counts]:
+    """Put the blocks of a group together, or make the counts of no reports where there are none."""
+    key, blocks = group
+    parts: dict[int, list[Counts]] = {}
+    for block, counts in blocks:
+        parts.setdefault(block, []).append(counts)
+    parts.pop(_NO_BLOCK, None)
+    if not parts:
+        return key, mechanism.zero()
+    return key, join_blocks((block, _sum(each)) for block, each in parts.items())
+
+
+def _sum(counts: list[Counts]) -> Counts:
+    return counts[0] if len(counts) == 1 else add_counts(counts) or counts[0]
 
 
 class EstimateCounts(beam.PTransform):

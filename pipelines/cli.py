@@ -128,7 +128,7 @@ _input = click.option(
     help="Files, globs, folders; several.",
 )
 _further_input = click.option(
-    "--input", "patterns", multiple=True, metavar="GLOB…", help="Files, globs, folders; none with --counts-store."
+    "--input", "patterns", multiple=True, metavar="GLOB…", help="Files, globs, folders; with --counts-store optional."
 )
 _output = click.option("--output", required=True, metavar="DIR", help="Folder for the result; must not exist.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")

@@ -163,8 +163,8 @@ _server_secret = click.option(
     "--server-secret-file", metavar="FILE", help="Secret of the server's draws between rounds (privkvm)."
 )
 _round = _options(
-    click.option("--round", "round_", type=int, metavar="R", help="The open round (privkvm)."),
-    click.option("--state", metavar="DIR", help="Folder that all rounds share (privkvm)."),
+    click.option("--round", "round_", type=int, metavar="R", help="The open round (privkvm, padding auto)."),
+    click.option("--state", metavar="DIR", help="Folder that all rounds share (privkvm, padding auto)."),
 )
 _max_rejects = click.option(
     "--max-rejects", type=float, default=1.0, show_default=True, metavar="SHARE", help="Stop beyond this share."

@@ -17,6 +17,7 @@ cannot be handed anything else:
 | server | `EstimateReports` | reports → estimates |
 | server | `EstimatesToRows` | estimates → one row a key |
 | server | `WriteCounts`, `WriteEstimates` | counts, estimates → files |
+| server | `CountInWindows`, `PublishPanes`, `KeepSetAside` | unbounded reports → panes → files; what is too late |
 | both | `CollectEstimates` | records of a pipeline → estimates |
 
 What travels are `pyarrow.RecordBatch`es of thousands of users. `Collection` says what is collected and
@@ -37,33 +38,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ..mechanisms import Secret
+    from ..schemas.event_windows import Windows
     from ..schemas.records import Columns
     from .collect_estimates import CollectEstimates, RecordsToReports
     from .collection import Collection
     from .count import CountReports
+    from .count_windows import CountInWindows
     from .estimate import EstimateCounts, GatherCounts, estimate_counts
     from .estimate_reports import EstimateReports, EstimatesToRows
     from .in_memory import PrepareRecords
     from .perturb import PerturbRecords
     from .publish import WriteCounts, WriteEstimates
+    from .publish_panes import PaneWriter, PublishPanes
     from .records import ReadRecords
     from .report_files import ReadReports, WriteReports
+    from .set_aside import KeepSetAside
 
 __all__ = [
     "CollectEstimates",
     "Collection",
     "Columns",
+    "CountInWindows",
     "CountReports",
     "EstimateCounts",
     "EstimateReports",
     "EstimatesToRows",
     "GatherCounts",
+    "KeepSetAside",
+    "PaneWriter",
     "PerturbRecords",
     "PrepareRecords",
+    "PublishPanes",
     "ReadRecords",
     "ReadReports",
     "RecordsToReports",
     "Secret",
+    "Windows",
     "WriteCounts",
     "WriteEstimates",
     "WriteReports",
@@ -75,17 +85,22 @@ _HOMES: Final = {
     "CollectEstimates": ".collect_estimates",
     "Collection": ".collection",
     "Columns": "..schemas.records",
+    "CountInWindows": ".count_windows",
     "CountReports": ".count",
     "EstimateCounts": ".estimate",
     "EstimateReports": ".estimate_reports",
     "EstimatesToRows": ".estimate_reports",
     "GatherCounts": ".estimate",
+    "KeepSetAside": ".set_aside",
+    "PaneWriter": ".publish_panes",
     "PerturbRecords": ".perturb",
     "PrepareRecords": ".in_memory",
+    "PublishPanes": ".publish_panes",
     "ReadRecords": ".records",
     "ReadReports": ".report_files",
     "RecordsToReports": ".collect_estimates",
     "Secret": "..mechanisms",
+    "Windows": "..schemas.event_windows",
     "WriteCounts": ".publish",
     "WriteEstimates": ".publish",
     "WriteReports": ".report_files",

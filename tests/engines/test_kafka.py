@@ -287,11 +287,11 @@ def test_a_worker_that_fails_after_a_checkpoint_changes_nothing(
     finish, turns, failed = kafka_source._ReadPartition._finish, [], []
 
     def stumbling(self, partition, turn, clock):
-        time.sleep(0.1)
+        time.sleep(0.25)
         if turn.first:
             turns.append((partition.number, min(turn.first.values()), turn.position))
         yield from finish(self, partition, turn, clock)
-        if len(turns) > 20 and not failed:
+        if len(turns) > 12 and not failed:
             failed.append(turn.position)
             raise RuntimeError("planted: the worker stumbles")
 

@@ -36,6 +36,7 @@ PEOPLE = 20_000
 FIRST, SECOND = 1_500, 15_000
 NEARLY = 1.25
 ALLOWED = 1.10
+WHY = "where two candidates err nearly alike, the believed power law and the real frequencies rank them differently."
 
 
 class Population:
@@ -87,9 +88,9 @@ class Population:
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    for keys, users in scale.some(DOMAINS):
+    for keys, users in DOMAINS[:1] if scale.tiny else DOMAINS:
         for label in scale.some(tuple(LENGTHS)):
-            for exponent in scale.some(EXPONENTS):
+            for exponent in EXPONENTS[:1] if scale.tiny else EXPONENTS:
                 random = random_of(f"plan {keys} {label} {exponent}", 0)
                 population = Population(keys, LENGTHS[label], exponent, random)
                 for epsilon in scale.some(EPSILONS):
@@ -182,6 +183,7 @@ def claims(found: Sequence[Row]) -> list[Claim]:
                 paper=f"our aim for the error of the {figure}: the best, or within 10 % of it, in every setting",
                 found=f"{held} of {len(some)} settings; the best itself in {same}; at worst {max(ratios):.3f}",
                 agrees=held == len(some),
+                why="" if held == len(some) else WHY,
             )
         )
     return made

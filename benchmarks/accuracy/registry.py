@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import pckv, privkv, uldp
+from . import beyond_padding, pckv, privkv, uldp
 from .figures import Figure
 
 __all__ = ["ALL", "chosen"]
 
 #: Every figure by name, in the order of the page.
-ALL: Mapping[str, Figure] = {figure.name: figure for module in (pckv, privkv, uldp) for figure in module.FIGURES}
+ALL: Mapping[str, Figure] = {
+    figure.name: figure for module in (pckv, privkv, uldp, beyond_padding) for figure in module.FIGURES
+}
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:

@@ -90,21 +90,21 @@ def run_measured(command: Sequence[str], **more: Any) -> tuple[float, float, flo
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
 
 
-def time_in_turn(module: str, *, rounds: int, smoke: bool, values: int = 5) -> dict[str, list[float]]:
+def time_in_turn(module: str, *, rounds: int, smoke: bool, values: int = 40) -> dict[str, list[float]]:
     """Time the cases of a pyperf script in several rounds, each case once a round in a process of its own.
 
     Args:
         module: module that makes a `pyperf.Runner` when it is run and times its cases.
         rounds: how often the cases take turns.
         smoke: run each case once only, without warming up.
-        values: times to take in each process.
+        values: times to take in each process, each over ten milliseconds: short ones find moments without other work.
 
     Returns:
         Case -> seconds of one call, the quickest of each round: what else the machine does only adds to it.
     """
     with tempfile.TemporaryDirectory(prefix="ldp-beam-bench-") as folder:
         path = Path(folder) / "times.json"
-        effort = ("--debug-single-value",) if smoke else ("-p", "1", "-n", str(values), "-w", "1")
+        effort = ("--debug-single-value",) if smoke else ("-p", "1", "-n", str(values), "-w", "3", "--min-time", "0.01")
         for _ in range(rounds):
             command = [sys.executable, "-m", module, "--quiet", "--append", str(path), *effort]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

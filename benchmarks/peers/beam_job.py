@@ -16,8 +16,8 @@ __all__ = ["compare", "show"]
 
 KEYS = 100
 #: Rows of the files: two sizes for a slope, and larger ones for `collect`, whose start-up would hide the smaller.
-SIZES, LARGE = (50_000, 200_000), (200_000, 1_000_000, 4_000_000)
-REPEATS = 2
+SIZES, LARGE = (20_000, 100_000), (100_000, 1_000_000, 4_000_000)
+REPEATS = 1
 TARGET = 100.0
 DEFINITION = (
     'name = "b"\nmechanism = "pckv-ue"\nepsilon = 1\npadding = 1\n[keys]\ncount = 100\n[values]\nrange = [-1.0, 1.0]\n'

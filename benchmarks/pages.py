@@ -1,0 +1,134 @@
+"""Writes the tables of docs/benchmarks.md from stored results: `python -m benchmarks.pages [--check]`.
+
+With `--check` nothing is written, and a table that is out of date is an error. A table stands between two marks of its
+name; one without results stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.registry import BENCHMARKS
+from benchmarks.tested_versions import replaced
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)])
+
+
+def where(results: Mapping[str, Any]) -> str:
+    """Say when and on what results were taken."""
+    machine = results["machine"]
+    return (
+        f"{machine['date'][:10]}, {machine['cpu_count']} cores of {machine['cpu_model_name']}, Python "
+        f"{machine['python_version'].split()[0]}, load {machine['load_avg_1min']:.0f} from other work."
+    )
+
+
+def benchmarks_table() -> str:
+    """The list of benchmarks."""
+    rows = [(f"`{one.name}`", one.what, f"{one.minutes:g}", one.needs or "-") for one in BENCHMARKS]
+    return table(("benchmark", "what it measures", "minutes", "needs besides"), rows)
+
+
+def kernel_tables(results: Mapping[str, Any]) -> str:
+    """Rates of kernels, and multiples of AES and of a copy."""
+    rows = []
+    for row in results["mechanisms"]:
+        multiples = [
+            f"{row[name]:.1f}" if name in row else "-" for name in ("client_times_aes", "times_aes", "times_copy")
+        ]
+        million = f"{row['users_per_second'] / 1e6:.2f}"
+        rows.append((row["mechanism"], f"{row['keys']:,}", million, f"{row['nanoseconds_per_user']:.0f}", *multiples))
+    head = (
+        "mechanism",
+        "keys",
+        "million users a second",
+        "ns a user",
+        "client: times AES",
+        "both: times AES",
+        "times copy",
+    )
+    return f"{where(results)}\n\n{table(head, rows)}"
+
+
+def frequency_table(results: Mapping[str, Any]) -> str:
+    """Rates of all packages, and ours relative to the best peer."""
+    rows = []
+    for row in results["frequencies"]:
+        versions = results["versions"].get(row["package"], {})
+        name = f"{row['package']} {versions.get(row['package'], '')}".strip()
+        times = (
+            f"{row['times_best_peer']:.2f}" if row.get("times_best_peer", 9) < 0.95 else f"{row['times_best_peer']:.1f}"
+        )
+        target = f"{row['target']:g}" if "target" in row else "-"
+        thousand = f"{row['users_per_second'] / 1e3:,.1f}"
+        rows.append((row["task"].upper(), f"{row['keys']:,}", name, row["case"], thousand, times, target))
+    head = ("task", "keys", "package", "mechanism", "thousand users per CPU second", "times the best peer", "target")
+    return f"{where(results)}\n\n{table(head, rows)}"
+
+
+def beam_table(results: Mapping[str, Any]) -> str:
+    """What PipelineDP and `collect` take for files of several sizes."""
+    beam = results["beam"]
+    rows = []
+    for who, job in beam["jobs"].items():
+        name = f"PipelineDP {results['versions']['pipeline-dp']['pipeline-dp']}" if who == "pipeline-dp" else who
+        for size, seconds in job["seconds"].items():
+            rows.append((name, f"{int(size):,}", f"{seconds:.1f}", f"{job['processor_seconds'][size]:.1f}"))
+    whole = beam["times_whole_job"]
+    text = (
+        f"Rows a second beyond start-up (slopes): {beam['jobs']['pipeline-dp']['rows_per_second']:,.0f} and "
+        f"{beam['jobs']['ldp-beam collect']['rows_per_second']:,.0f}, {beam['times']:.0f} times as many (by processor "
+        f"time {beam['times_processor']:.0f}; target {beam['target']:g}). A whole job of {whole['rows']:,} rows, "
+        f"start-up included, is {whole['times']:.1f} times as quick."
+    )
+    return f"{where(results)}\n\n{table(('job', 'rows', 'seconds', 'processor seconds'), rows)}\n\n{text}"
+
+
+#: Mark in the page -> name of the results, and what to make of them.
+TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    "kernel": ("kernel", kernel_tables),
+    "frequencies": ("peers", frequency_table),
+    "beam": ("peers", beam_table),
+}
+
+
+def updated(page: str) -> str:
+    """Return the page with tables that agree with the stored results."""
+    page = replaced(page, "list", benchmarks_table())
+    for mark, (name, make) in TABLES.items():
+        path = RESULTS / f"{name}.json"
+        if path.exists():
+            page = replaced(page, mark, make(json.loads(path.read_text(encoding="utf-8"))))
+    return page
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args(argv)
+    before = PAGE.read_text(encoding="utf-8")
+    after = updated(before)
+    if given.check:
+        if after != before:
+            print("docs/benchmarks.md: run python -m benchmarks.pages", file=sys.stderr)
+        return int(after != before)
+    PAGE.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

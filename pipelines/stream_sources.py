@@ -70,6 +70,7 @@ class KafkaSource:
             config=self.config,
             until_idle=_IDLE_SECONDS if self.drain else None,
             passed_over=done,
+            one_process=True,
         )
         found.progress | "Offsets" >> KeepOffsets(earlier.offsets, earlier.slice_seconds)
         return found.batches, found.rejects

@@ -6,7 +6,10 @@ and, where a source has shown that it has read everything there is, the clock on
 
 from __future__ import annotations
 
+import math
+import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,9 +18,13 @@ from apache_beam.io.iobase import WatermarkEstimator
 from apache_beam.transforms.core import WatermarkEstimatorProvider
 from apache_beam.utils.timestamp import Timestamp
 
-__all__ = ["EventClock", "EventClockProvider", "Pace"]
+__all__ = ["EventClock", "EventClockProvider", "Pace", "SharedClock", "shared_clock"]
 
 _MICROS: Final = 1_000_000
+#: Later than any event.
+_LAST: Final = 1 << 62
+#: After so many seconds an engine has surely taken over what a partition put out at its end.
+_TAKEN_OVER_SECONDS: Final = 15.0
 
 ClockState = tuple[int | None, float, float]
 
@@ -61,6 +68,56 @@ class Pace:
         return now + self.clock_skew
 
 
+class SharedClock:
+    """The watermarks of all partitions that one process reads, for engines that do not take the earliest themselves.
+
+    Prism takes whatever watermark a partition gave last for that of all of them, so that the others' reports would be
+    late. A partition is on the board with the watermark at which its present turn began: what it put out before that
+    has been taken over by the engine.
+
+    Args:
+        partitions: their numbers; as long as one has not given a watermark, nobody has one.
+    """
+
+    def __init__(self, partitions: Iterable[int]) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[int, int | None] = dict.fromkeys(partitions)
+        self._ended: dict[int, float] = {}
+
+    def begin(self, partition: int, micros: int | None) -> None:
+        """Note the watermark at which a turn of a partition begins."""
+        with self._lock:
+            self._known[partition] = micros
+
+    def end(self, partition: int) -> None:
+        """Note that a partition has been read to its end; it holds the others for a while, until that is taken over."""
+        with self._lock:
+            self._ended[partition] = time.monotonic()
+
+    def earliest(self, partition: int) -> int | None:
+        """Return the earliest watermark of the other partitions in microseconds; None where one has none."""
+        with self._lock:
+            over = time.monotonic() - _TAKEN_OVER_SECONDS
+            held = [
+                micros
+                for number, micros in self._known.items()
+                if number != partition and self._ended.get(number, math.inf) > over
+            ]
+        return None if None in held else min((micros for micros in held if micros is not None), default=_LAST)
+
+
+_boards: dict[str, SharedClock] = {}
+_boards_lock = threading.Lock()
+
+
+def shared_clock(name: str, partitions: Iterable[int]) -> SharedClock:
+    """Return the clock of that name in this process, made at the first call."""
+    with _boards_lock:
+        if name not in _boards:
+            _boards[name] = SharedClock(partitions)
+        return _boards[name]
+
+
 class EventClock(WatermarkEstimator):
     """The watermark of one partition or folder; goes forward only, and survives checkpoints.
 
@@ -70,10 +127,20 @@ class EventClock(WatermarkEstimator):
 
     def __init__(self, state: ClockState) -> None:
         self._micros, self._quiet_since, self._began = state
+        self._shared: tuple[SharedClock, int] | None = None
 
     def current_watermark(self) -> Timestamp | None:
         """Return the watermark; None, which holds everything back, before there is any."""
-        return None if self._micros is None else Timestamp(micros=self._micros)
+        micros = self._micros
+        if micros is not None and self._shared is not None:
+            earliest = self._shared[0].earliest(self._shared[1])
+            micros = None if earliest is None else min(micros, earliest)
+        return None if micros is None else Timestamp(micros=micros)
+
+    def share(self, clock: SharedClock, partition: int) -> None:
+        """Begin a turn of a partition of several that are read in this process."""
+        clock.begin(partition, self._micros)
+        self._shared = clock, partition
 
     def get_estimator_state(self) -> ClockState:
         """Return what the next bundle starts from."""

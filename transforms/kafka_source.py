@@ -9,6 +9,7 @@ window may need, into a sink that writes the same files again.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -24,7 +25,7 @@ from ..errors import RunError
 from ..schemas.event_time import time_text
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig
 from ..schemas.messages import TOO_LATE, MessageHeaders, RefusedMessage, Reject
-from .event_clock import EventClock, EventClockProvider, Pace
+from .event_clock import EventClock, EventClockProvider, Pace, shared_clock
 from .kafka_client import Partition, make_consumer, partition_limits, require_kafka
 
 __all__ = ["Decoded", "Decoder", "KafkaOutputs", "ReadKafka", "ReadProgress"]
@@ -112,6 +113,8 @@ class ReadKafka(beam.PTransform):
             go on for ever.
         passed_over: starts of slices of `pace.slice_seconds` whose messages are left out, since all windows that hold
             them are final; what no earlier run has read of them is set aside as too late.
+        one_process: whether all partitions are read in one process, as in a stream of ours; their watermark is then
+            the earliest of all, which Prism does not see to itself.
 
     Returns (from `expand`): `KafkaOutputs`.
     """
@@ -126,11 +129,16 @@ class ReadKafka(beam.PTransform):
         config: KafkaConfig | None = None,
         until_idle: float | None = None,
         passed_over: Collection[int] = (),
+        one_process: bool = False,
     ) -> None:
         super().__init__()
         require_kafka()
         self._partitions = list(partitions)
-        self._read = _ReadPartition(address, config or KafkaConfig(), decode, pace, until_idle, frozenset(passed_over))
+        numbers = tuple(partition.number for partition in partitions)
+        together = (uuid.uuid4().hex, numbers) if one_process else None
+        self._read = _ReadPartition(
+            address, config or KafkaConfig(), decode, pace, until_idle, frozenset(passed_over), together
+        )
 
     def expand(self, begin: beam.pvalue.PBegin) -> KafkaOutputs:
         read = beam.ParDo(self._read).with_outputs("rejects", "progress", main="batches")
@@ -306,12 +314,15 @@ class _ReadPartition(beam.DoFn):
         pace: Pace,
         until_idle: float | None,
         passed_over: frozenset[int],
+        together: tuple[str, tuple[int, ...]] | None,
     ) -> None:
         self._address, self._config, self._decode = address, config, decode
         self._pace, self._until_idle, self._passed_over = pace, until_idle, passed_over
+        self._together = together
 
     def setup(self) -> None:
         self._readers: dict[int, _Reader] = {}
+        self._shared = None if self._together is None else shared_clock(*self._together)
 
     def teardown(self) -> None:
         for reader in self._readers.values():
@@ -327,7 +338,10 @@ class _ReadPartition(beam.DoFn):
     ) -> Iterator[Any]:
         reader = self._reader(element.number)
         given = tracker.current_restriction()
+        if self._shared is not None:
+            clock.share(self._shared, element.number)
         if given.start >= given.stop:
+            self._end(element)
             return
         reader.move_to(given.start)
         turn, ends = _Turn(), time.monotonic() + _TURN_SECONDS
@@ -343,8 +357,13 @@ class _ReadPartition(beam.DoFn):
                 break
         yield from self._finish(element, turn, clock)
         if self._is_over(reader, tracker, clock, given.stop):
+            self._end(element)
             return
         tracker.defer_remainder(_PAUSE if turn.messages == 0 else Duration(0))
+
+    def _end(self, partition: Partition) -> None:
+        if self._shared is not None:
+            self._shared.end(partition.number)
 
     def _reader(self, number: int) -> _Reader:
         if number not in self._readers:

@@ -11,7 +11,7 @@ from apache_beam.utils.timestamp import Timestamp
 from ldp_beam.errors import InputError
 from ldp_beam.schemas.kafka_config import KafkaAddress, KafkaConfig
 from ldp_beam.transforms import kafka_client, kafka_offsets
-from ldp_beam.transforms.event_clock import EventClock, EventClockProvider, Pace
+from ldp_beam.transforms.event_clock import EventClock, EventClockProvider, Pace, SharedClock
 from ldp_beam.transforms.kafka_offsets import _Keep, next_partitions
 from ldp_beam.transforms.kafka_results import result_messages
 from ldp_beam.transforms.kafka_source import PartitionTracker, ReadProgress
@@ -62,6 +62,26 @@ def test_a_clock_survives_a_checkpoint():
     again = EventClock(state.decode(state.encode(one.get_estimator_state())))
     assert again.current_watermark() == Timestamp(50)
     assert abs(again.quiet_seconds() - one.quiet_seconds()) < 0.1
+
+
+def test_partitions_of_one_process_are_as_far_as_the_last_of_them():
+    shared, pace = SharedClock([0, 1]), Pace(slice_seconds=10, arrival_delay=None)
+    one, two = clock(), clock()
+    one.share(shared, 0)
+    one.arrived(100, pace)
+    assert one.current_watermark() is None  # of the other nothing is known yet
+    two.share(shared, 1)
+    two.arrived(50, pace)
+    assert one.current_watermark() is None  # its turn is not over: what it put out may be on its way
+    two.share(shared, 1)
+    assert one.current_watermark() == Timestamp(50)
+    two.arrived(200, pace)
+    two.share(shared, 1)
+    assert (one.current_watermark(), two.current_watermark()) == (Timestamp(100), None)
+    one.share(shared, 0)
+    assert two.current_watermark() == Timestamp(100)
+    shared.end(0)
+    assert two.current_watermark() == Timestamp(100)  # for a while
 
 
 # -- what may be interrupted, and is never divided -------------------------------------------------------------

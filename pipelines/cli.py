@@ -48,6 +48,7 @@ from .collect import perturb as run_perturb
 from .evaluate import as_rows
 from .evaluate import evaluate as run_evaluate
 from .evaluate_plot import plot_evaluation
+from .heap import share_heap
 from .perturb_topic import in_window, perturb_to_topic
 from .plot_file import check_plot_file
 from .randomness_options import choose_secret, new_secret_file, read_secret_file
@@ -678,6 +679,7 @@ def _spread_inputs(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and end the process with its exit code."""
+    share_heap()
     given = _spread_inputs(sys.argv[1:] if arguments is None else arguments)
     if "--traceback" not in given:  # Beam logs every error of a worker at length; ours say the same in a paragraph
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import beyond_padding, pckv, privkv, uldp
+from . import beyond_padding, beyond_plan, pckv, privkv, uldp
 from .figures import Figure
 
 __all__ = ["ALL", "chosen"]
 
 #: Every figure by name, in the order of the page.
 ALL: Mapping[str, Figure] = {
-    figure.name: figure for module in (pckv, privkv, uldp, beyond_padding) for figure in module.FIGURES
+    figure.name: figure for module in (pckv, privkv, uldp, beyond_padding, beyond_plan) for figure in module.FIGURES
 }
 
 

@@ -192,7 +192,7 @@ FIGURES = (
         source="Beyond the papers",
         data="Records of 20,000 people, who hold one key, five, 1 to 10 or a geometric number up to 15, all alike or "
         "after a power law; users drawn from them; means uniform; PCKV-UE (optimised, numerical) and PCKV-GRR with "
-        "every padding, PrivKV (naive, optimised), KVUE; at least 15,000 estimates behind each error that matters.",
+        "every padding, PrivKV (naive, optimised), KVUE; 15,000 estimates or more behind each error that counts.",
         rows=rows,
         panels=panels,
         claims=claims,

@@ -20,7 +20,7 @@ OTHERS = {"__main__", "harness", "registry", "kernel_cases", "pages", "tested_ve
 def test_it_runs_writes_its_results_and_draws_them(one, tmp_path):
     path = tmp_path / f"{one.name}.json"
     command = [sys.executable, "-W", "error", "-m", one.module, "--smoke", "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(path.read_text(encoding="utf-8"))
     assert "machine" in results

@@ -34,6 +34,7 @@ SERVER = {
         "report_files",
         "report_messages",
         "kafka_source",
+        "gathered",
         "kafka_offsets",
         "kafka_results",
         "event_clock",

@@ -26,6 +26,7 @@ from ..schemas.event_time import time_text
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig
 from ..schemas.messages import TOO_LATE, MessageHeaders, RefusedMessage, Reject
 from .event_clock import EventClock, EventClockProvider, Pace, shared_clock
+from .gathered import Gathered
 from .kafka_client import Partition, make_consumer, partition_limits, require_kafka
 
 __all__ = ["Decoded", "Decoder", "KafkaOutputs", "ReadKafka", "ReadProgress"]
@@ -38,8 +39,6 @@ _TURN_MESSAGES: Final = 20_000
 _TURN_BYTES: Final = 1 << 26
 _POLL_SECONDS: Final = 0.1
 _POLL_MESSAGES: Final = 2_000
-#: Most reports of an element that is put together from several messages.
-_ELEMENT_ROWS: Final = 1 << 15
 _PAUSE: Final = Duration(micros=50_000)
 #: How much of a message that is set aside is kept.
 _PAYLOAD_BYTES: Final = 1 << 20
@@ -264,40 +263,10 @@ class _Reader:
 
 
 @dataclass
-class _Gathered:
-    """Small batches that become one element: devices send single reports, and an element of thousands costs no more."""
-
-    event_time: float = 0.0
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    rows: int = 0
-
-    def add(self, event_time: float, batch: pa.RecordBatch) -> Iterator[Any]:
-        """Take a batch; yield those before it where it does not go with them."""
-        if self.batches and (
-            event_time != self.event_time
-            or self.rows + batch.num_rows > _ELEMENT_ROWS
-            or not batch.schema.equals(self.batches[0].schema, check_metadata=True)
-        ):
-            yield from self.flush()
-        self.event_time, self.rows = event_time, self.rows + batch.num_rows
-        self.batches.append(batch)
-
-    def flush(self) -> Iterator[Any]:
-        """Yield what was taken as one element at its event time."""
-        if not self.batches:
-            return
-        whole = self.batches[0]
-        if len(self.batches) > 1:
-            (whole,) = pa.Table.from_batches(self.batches).combine_chunks().to_batches()
-        self.batches, self.rows = [], 0
-        yield TimestampedValue(whole, Timestamp(self.event_time))
-
-
-@dataclass
 class _Turn:
     """What one turn has seen."""
 
-    gathered: _Gathered = field(default_factory=_Gathered)
+    gathered: Gathered = field(default_factory=Gathered)
     latest: float | None = None
     first: dict[float, int] = field(default_factory=dict)
     messages: int = 0

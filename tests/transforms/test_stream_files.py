@@ -13,8 +13,8 @@ from ldp_beam.schemas.event_time import time_text
 from ldp_beam.schemas.messages import RefusedMessage, Reject
 from ldp_beam.schemas.records import Columns
 from ldp_beam.transforms.collection import Collection
+from ldp_beam.transforms.gathered import Gathered
 from ldp_beam.transforms.generate_stream import TimedPeople
-from ldp_beam.transforms.kafka_source import _Gathered
 from ldp_beam.transforms.record_messages import RecordDecoder, RecordFiles, record_message
 from ldp_beam.transforms.report_messages import ReportDecoder, ReportFiles
 from ldp_beam.transforms.table_files import write_table
@@ -174,7 +174,7 @@ def test_single_reports_of_a_slice_become_one_element(collection):
         value, headers = messages.packed_message(batch), messages.packed_headers(header)
         return ReportDecoder.of(collection)(value, headers, LATE).parts[0]
 
-    gathered, elements = _Gathered(), []
+    gathered, elements = Gathered(), []
     for part in (*[one(START)] * 3, one(START + 10), one(START), one(START), one(START, "another")):
         elements += list(gathered.add(*part))
     elements += list(gathered.flush())

@@ -95,8 +95,8 @@ class PCKV(Mechanism):
     def _whole(self, what: str, given: object, largest: int) -> int:
         if what == "padding" and given == "auto":
             raise ParameterError(
-                'padding of a mechanism is a whole number. "auto" asks two questions: `make_mechanism` and a collection '
-                "definition take it."
+                'padding of a mechanism is a whole number. "auto" asks two questions: `make_mechanism` and a '
+                "collection definition take it."
             )
         if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= largest:
             raise ParameterError(

@@ -166,6 +166,12 @@ def _flink(options: JobServerOptions, port: int, folder: Path) -> list[str]:
         "restart-strategy.fixed-delay.attempts": max(options.retries, 1),
         "restart-strategy.fixed-delay.delay": f"{options.retry_delay} ms",
     }
+    if not options.master:
+        # By default checkpoints stay in memory, 5 MB a task at most: open windows with ids or many keys hold more.
+        settings |= {
+            "state.checkpoint-storage": "filesystem",
+            "state.checkpoints.dir": (folder / "checkpoints").as_uri(),
+        }
     (conf / "flink-conf.yaml").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
     master = ["--flink-master", options.master or "[local]", "--flink-conf-dir", str(conf)]
     main = "org.apache.beam.runners.flink.FlinkJobServerDriver"

@@ -46,6 +46,9 @@ _FLINK_OPTIONS: Final = {
     "number_of_execution_retries": "3",
     "execution_retry_delay": "2000",
 }
+#: A switch of Flink's. Without it what a bundle puts out while a checkpoint is taken is kept aside, and the end of the
+#: stream overtakes it: reports would be lost without a word.
+_FLUSH: Final = "finish_bundle_before_checkpointing"
 _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 10.0
 #: Seconds for which an engine may take notice by itself that its job is over.
@@ -158,6 +161,7 @@ def streaming_engine(engine: Engine) -> Engine:
         arguments.append("--streaming")
     if engine.target().engine == "flink":
         arguments += [f"--{name}={value}" for name, value in _FLINK_OPTIONS.items() if name not in known]
+        arguments += [] if _FLUSH in known else [f"--{_FLUSH}"]
     return _OwnEngine(
         name=engine.name,
         workers=engine.workers,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import apache_beam as beam
 import numpy as np
@@ -65,7 +66,8 @@ def run(engine, folder):
     with engine_pipeline(engine) as p:
         for name in sorted(MECHANISMS):
             made = mechanism(name)
-            collection = Collection(None, made, f"test {name}")  # the transforms below need no definition
+            # All that the transforms below ask of a definition.
+            collection = Collection(SimpleNamespace(report_ids=False), made, f"test {name}")
             records = p | f"{name} records" >> beam.Create(list(batches(made)), reshuffle=False)
             records = records | f"{name} spread" >> beam.Reshuffle()
             reports = records | f"{name} perturb" >> PerturbRecords(collection, Secret.from_seed(2))

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks.md from stored results: `python -m benchmarks.pages [--check]`.
+"""Writes the tables of the documentation from stored results: `python -m benchmarks.pages [--check]`.
 
 With `--check` nothing is written, and a table that is out of date is an error. A table stands between two marks of its
 name; one without results stays as it is.
@@ -7,33 +7,12 @@ name; one without results stays as it is.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
+from benchmarks import scaling_tables, stream_tables
 from benchmarks.registry import BENCHMARKS
-from benchmarks.tested_versions import replaced
-
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "benchmarks" / "results"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a Markdown table."""
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)])
-
-
-def where(results: Mapping[str, Any]) -> str:
-    """Say when and on what results were taken."""
-    machine = results["machine"]
-    return (
-        f"{machine['date'][:10]}, {machine['cpu_count']} cores of {machine['cpu_model_name']}, Python "
-        f"{machine['python_version'].split()[0]}, load {machine['load_avg_1min']:.0f} from other work."
-    )
+from benchmarks.stored_tables import DOCS, Results, Tables, filled, table, where
 
 
 def benchmarks_table() -> str:
@@ -42,7 +21,7 @@ def benchmarks_table() -> str:
     return table(("benchmark", "what it measures", "minutes", "needs besides"), rows)
 
 
-def kernel_tables(results: Mapping[str, Any]) -> str:
+def kernel_tables(results: Results) -> str:
     """Rates of kernels, and multiples of AES and of a copy."""
     rows = []
     for row in results["mechanisms"]:
@@ -63,7 +42,7 @@ def kernel_tables(results: Mapping[str, Any]) -> str:
     return f"{where(results)}\n\n{table(head, rows)}"
 
 
-def frequency_table(results: Mapping[str, Any]) -> str:
+def frequency_table(results: Results) -> str:
     """Rates of all packages, and ours relative to the best peer."""
     rows = []
     for row in results["frequencies"]:
@@ -79,7 +58,7 @@ def frequency_table(results: Mapping[str, Any]) -> str:
     return f"{where(results)}\n\n{table(head, rows)}"
 
 
-def beam_table(results: Mapping[str, Any]) -> str:
+def beam_table(results: Results) -> str:
     """What PipelineDP and `collect` take for files of several sizes."""
     beam = results["beam"]
     rows = []
@@ -97,37 +76,37 @@ def beam_table(results: Mapping[str, Any]) -> str:
     return f"{where(results)}\n\n{table(('job', 'rows', 'seconds', 'processor seconds'), rows)}\n\n{text}"
 
 
-#: Mark in the page -> name of the results, and what to make of them.
-TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
-    "kernel": ("kernel", kernel_tables),
-    "frequencies": ("peers", frequency_table),
-    "beam": ("peers", beam_table),
+TABLES: Tables = {
+    "list": ((), benchmarks_table),
+    "kernel": (("kernel",), kernel_tables),
+    "frequencies": (("peers",), frequency_table),
+    "beam": (("peers",), beam_table),
+}
+#: Tables of each page.
+PAGES: dict[str, Tables] = {
+    "benchmarks.md": TABLES,
+    "scaling.md": scaling_tables.TABLES,
+    "streaming.md": stream_tables.STREAMING,
+    "scheduling.md": stream_tables.SCHEDULING,
 }
 
 
-def updated(page: str) -> str:
-    """Return the page with tables that agree with the stored results."""
-    page = replaced(page, "list", benchmarks_table())
-    for mark, (name, make) in TABLES.items():
-        path = RESULTS / f"{name}.json"
-        if path.exists():
-            page = replaced(page, mark, make(json.loads(path.read_text(encoding="utf-8"))))
-    return page
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check."""
+    """Write or check all pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args(argv)
-    before = PAGE.read_text(encoding="utf-8")
-    after = updated(before)
-    if given.check:
-        if after != before:
-            print("docs/benchmarks.md: run python -m benchmarks.pages", file=sys.stderr)
-        return int(after != before)
-    PAGE.write_text(after, encoding="utf-8")
-    return 0
+    stale = 0
+    for name, tables in PAGES.items():
+        page = DOCS / name
+        before = page.read_text(encoding="utf-8")
+        after = filled(before, tables)
+        if given.check and after != before:
+            print(f"docs/{name}: run python -m benchmarks.pages", file=sys.stderr)
+            stale = 1
+        elif not given.check:
+            page.write_text(after, encoding="utf-8")
+    return stale
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md say what the stored results say."""
+"""The tables of the documentation say what the stored results say."""
 
 import json
 import sys
@@ -9,19 +9,38 @@ import pytest
 from benchmarks import pages
 from benchmarks.peers import beam_job, compare
 from benchmarks.peers.environments import PEERS, Environment, Missing, Peer, environment
+from benchmarks.stored_tables import DOCS, RESULTS, filled
 
 
-@pytest.mark.parametrize("mark", pages.TABLES)
-def test_a_table_is_in_step_with_its_results(mark):
-    name, make = pages.TABLES[mark]
-    stored = json.loads((pages.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    page = pages.PAGE.read_text(encoding="utf-8")
-    assert f"<!-- {mark} -->\n{make(stored)}\n<!-- /{mark} -->" in page, "run python -m benchmarks.pages"
+@pytest.mark.parametrize(("name", "mark"), [(name, mark) for name, tables in pages.PAGES.items() for mark in tables])
+def test_a_table_is_in_step_with_its_results(name, mark):
+    names, make = pages.PAGES[name][mark]
+    stored = [json.loads((RESULTS / f"{one}.json").read_text(encoding="utf-8")) for one in names]
+    page = (DOCS / name).read_text(encoding="utf-8")
+    assert f"<!-- {mark} -->\n{make(*stored)}\n<!-- /{mark} -->" in page, "run python -m benchmarks.pages"
 
 
 def test_the_page_lists_benchmarks_and_no_others():
     assert pages.benchmarks_table().count("\n") == len(pages.BENCHMARKS) + 1
-    assert pages.updated("<!-- list -->\n<!-- /list -->").count("| `") == len(pages.BENCHMARKS)
+    assert filled("<!-- list -->\n<!-- /list -->", pages.TABLES).count("| `") == len(pages.BENCHMARKS)
+
+
+def test_a_stale_table_is_found_and_written_anew(tmp_path, monkeypatch):
+    page = tmp_path / "scaling.md"
+    page.write_text("before\n<!-- share -->\nold\n<!-- /share -->\nafter\n", encoding="utf-8")
+    monkeypatch.setattr(pages, "DOCS", tmp_path)
+    monkeypatch.setattr(pages, "PAGES", {"scaling.md": pages.PAGES["scaling.md"]})
+    assert pages.main(["--check"]) == 1
+    assert pages.main([]) == 0
+    assert pages.main(["--check"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "old" not in text
+    assert text.startswith("before\n<!-- share -->\n")
+    assert filled("no marks at all", pages.PAGES["scaling.md"]) == "no marks at all"
+
+
+def test_all_pages_agree_with_the_stored_results():
+    assert pages.main(["--check"]) == 0
 
 
 def test_ratios_to_peers_are_those_to_the_quickest():

@@ -13,7 +13,10 @@ from benchmarks.registry import BENCHMARKS, find
 
 ROOT = Path(__file__).parents[2]
 #: Modules that are no benchmarks but part of one, or of the harness, or write pages.
-OTHERS = {"__main__", "harness", "registry", "kernel_cases", "pages", "tested_versions", "scaling_page"}
+OTHERS = {
+    *("__main__", "harness", "registry", "kernel_cases", "pages", "tested_versions"),
+    *("stored_tables", "scaling_tables", "stream_tables"),
+}
 
 
 @pytest.mark.parametrize("one", BENCHMARKS, ids=lambda one: one.name)

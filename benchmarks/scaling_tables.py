@@ -1,41 +1,12 @@
-"""Writes the tables of docs/scaling.md from stored results: `python -m benchmarks.scaling_page [--check]`.
-
-With `--check` nothing is written, and a table that is out of date is an error. A table stands between two marks of its
-name; one without results stays as it is.
-"""
+"""What the tables of docs/scaling.md say of stored results."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from benchmarks.stored_tables import Results, Tables, table, where
 
-from benchmarks.tested_versions import replaced
+__all__ = ["TABLES"]
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "scaling.md"
-RESULTS = ROOT / "benchmarks" / "results"
 BILLION = 10**9
-
-Results = Mapping[str, Any]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a Markdown table."""
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)])
-
-
-def where(results: Results) -> str:
-    """Say when and on what results were taken."""
-    machine = results["machine"]
-    return (
-        f"{machine['date'][:10]}, {machine['cpu_count']} cores of {machine['cpu_model_name']}, load "
-        f"{machine['load_avg_1min']:.0f} from other work at the end."
-    )
 
 
 def users_table(results: Results) -> str:
@@ -116,7 +87,7 @@ def billion_table(scale: Results, shuffle: Results) -> str:
 
 
 #: Mark in the page -> names of the results, and what to make of them.
-TABLES: Mapping[str, tuple[tuple[str, ...], Callable[..., str]]] = {
+TABLES: Tables = {
     "users": (("scale",), users_table),
     "keys": (("scale",), keys_table),
     "files": (("scale",), files_table),
@@ -124,31 +95,3 @@ TABLES: Mapping[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "shuffle": (("shuffle",), shuffle_table),
     "billion": (("scale", "shuffle"), billion_table),
 }
-
-
-def updated(page: str) -> str:
-    """Return the page with tables that agree with the stored results."""
-    for mark, (names, make) in TABLES.items():
-        paths = [RESULTS / f"{name}.json" for name in names]
-        if all(path.exists() for path in paths):
-            page = replaced(page, mark, make(*(json.loads(path.read_text(encoding="utf-8")) for path in paths)))
-    return page
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    given = parser.parse_args(argv)
-    before = PAGE.read_text(encoding="utf-8")
-    after = updated(before)
-    if given.check:
-        if after != before:
-            print("docs/scaling.md: run python -m benchmarks.scaling_page", file=sys.stderr)
-        return int(after != before)
-    PAGE.write_text(after, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ParameterError, did_you_mean
+from ..chunks import chunks
 from ..data import F64, I32, I64, Bool, Counts, Estimates, Prediction, Records, Reports
 from ..pckv.sampling import check_records
 from ..probability import WORDS, parse_epsilon
 from ..protocol import Mechanism
 from ..randomness import U64, BlockSource, Stream, mulhi
-from ..workspace import scratch
 from .estimation import COMPOSITE_ESTIMATORS, SET_ESTIMATORS, Supports, estimate_shares, joint_em
 
 __all__ = ["FrequencyOracle", "SetOracle", "draw_share", "has_layout", "sample_padded", "sample_symbol", "whole"]
@@ -190,15 +190,7 @@ class FrequencyOracle(Mechanism):
     ) -> Iterator[tuple[slice, Records, U64, U64, BlockSource]]:
         """Yield rows, records, seeds, own blocks and block function of parts of the batch."""
         check_records(records, self.keys, has_values=False)
-        source = stream.source()
-        for start in range(0, records.n, size):
-            part = records.slice(start, min(start + size, records.n))
-            seeds = stream.seeds(part)
-            blocks = scratch("oracle_blocks", (self.own_blocks, *seeds.shape))
-            for j in range(self.own_blocks):
-                np.bitwise_xor(seeds, np.uint64(j), out=blocks[j])
-            source.fill(blocks, blocks)
-            yield slice(start, start + part.n), part, seeds, blocks, source
+        yield from chunks(records, stream, size=size, own_blocks=self.own_blocks)
 
     # -- server -----------------------------------------------------------------------------------------
 

@@ -20,12 +20,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from ..data import I64, Bool, Counts, Field, Records, Reports
+from ..data import I64, Bool, Records, Reports
 from ..probability import EXACT, WORDS, budget_ratio, largest_threshold, log_up, round_down
 from ..randomness import U64, BlockSource, Stream, mulhi
-from ..unary import column_sums, row_words, wide_rows
-from .base import FrequencyOracle, sample_symbol
-from .unary_encoding import padding_bits_clear, unpacked
+from ..unary import row_words
+from .base import sample_symbol
+from .unary_encoding import PlaneOracle
 
 __all__ = ["FIRST_DRAW", "SubsetSelection", "set_bias", "subset_ratio"]
 
@@ -82,7 +82,7 @@ def _threshold(epsilon: Decimal, keys: int) -> tuple[int, int, Fraction]:
     return size, own, subset_ratio(own, keys, size, bias)
 
 
-class SubsetSelection(FrequencyOracle):
+class SubsetSelection(PlaneOracle):
     """Subset selection: sets of about keys / (e^epsilon + 1) symbols, as a plane of bits with exactly so many set.
 
     The least variance of all for domains of medium size. Making a report takes time in proportion to the set.
@@ -111,10 +111,6 @@ class SubsetSelection(FrequencyOracle):
         object.__setattr__(self, "_size", size)
         object.__setattr__(self, "_own", own)
         object.__setattr__(self, "_bound", bound)
-
-    def layout(self) -> tuple[Field, ...]:
-        """`bits`: ceil(keys / 8) bytes, little bit order, padding bits 0, the same number of bits set in each."""
-        return (Field(name="bits", dtype="uint8", width=-(-self.keys // 8)),)
 
     @property
     def own(self) -> Fraction:
@@ -194,21 +190,5 @@ class SubsetSelection(FrequencyOracle):
     def _plausible(self, reports: Reports) -> Bool:
         plane = np.asarray(reports.arrays["bits"], dtype=np.uint8)
         size = np.bitwise_count(plane).sum(axis=1, dtype=np.int64)
-        good: Bool = padding_bits_clear(plane, self.keys) & (size == self._size)
+        good: Bool = super()._plausible(reports) & (size == self._size)
         return good
-
-    def count(self, reports: Reports, into: Counts | None = None) -> Counts:
-        """Count the sets that hold each symbol.
-
-        Args:
-            reports: valid reports.
-            into: a counter of the caller's own, updated in place.
-        """
-        total = self.zero() if into is None else into
-        rows = wide_rows(np.asarray(reports.arrays["bits"], dtype=np.uint8), self.keys)
-        total.cells["supports"][...] += column_sums(rows)[: self.keys]
-        return Counts(n=total.n + reports.n, cells=total.cells)
-
-    def supported(self, reports: Reports) -> Bool:
-        """Return the set of each report, bool (n, keys)."""
-        return unpacked(reports, self.keys)

@@ -21,7 +21,7 @@ from ..randomness import U64, BlockSource, Stream
 from ..unary import column_sums, row_words, set_cells, set_noise, wide_rows
 from .base import CHUNK_USERS, FrequencyOracle, SetOracle, sample_padded, sample_symbol
 
-__all__ = ["OUE", "PSFOOUE", "SUE", "padding_bits_clear", "unary_ratio", "unpacked"]
+__all__ = ["OUE", "PSFOOUE", "SUE", "PlaneOracle", "padding_bits_clear", "unary_ratio"]
 
 _KEYS: Final = 100_000
 _PLANE_BYTES: Final = 1 << 19
@@ -58,14 +58,36 @@ def padding_bits_clear(plane: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], c
     return good
 
 
-def unpacked(reports: Reports, cells: int) -> Bool:
-    """Return the cells of the plane `bits`, bool (n, cells)."""
-    plane = np.asarray(reports.arrays["bits"], dtype=np.uint8)
-    bits: Bool = np.unpackbits(plane, axis=1, count=cells, bitorder="little").view(np.bool_)
-    return bits
+class PlaneOracle(FrequencyOracle):
+    """An oracle whose report is a plane of bits, one for each symbol; set bits support theirs."""
+
+    def layout(self) -> tuple[Field, ...]:
+        """`bits`: ceil(keys / 8) bytes, little bit order, padding bits 0."""
+        return (Field(name="bits", dtype="uint8", width=-(-self.keys // 8)),)
+
+    def _plausible(self, reports: Reports) -> Bool:
+        return padding_bits_clear(np.asarray(reports.arrays["bits"], dtype=np.uint8), self.keys)
+
+    def count(self, reports: Reports, into: Counts | None = None) -> Counts:
+        """Count the set cells of every symbol.
+
+        Args:
+            reports: valid reports.
+            into: a counter of the caller's own, updated in place.
+        """
+        total = self.zero() if into is None else into
+        rows = wide_rows(np.asarray(reports.arrays["bits"], dtype=np.uint8), self.keys)
+        total.cells["supports"][...] += column_sums(rows)[: self.keys]
+        return Counts(n=total.n + reports.n, cells=total.cells)
+
+    def supported(self, reports: Reports) -> Bool:
+        """Return the cells of each report, bool (n, keys)."""
+        plane = np.asarray(reports.arrays["bits"], dtype=np.uint8)
+        bits: Bool = np.unpackbits(plane, axis=1, count=self.keys, bitorder="little").view(np.bool_)
+        return bits
 
 
-class _Unary(FrequencyOracle):
+class _Unary(PlaneOracle):
     """What unary encodings share: thresholds, the plane of bits, its noise."""
 
     keys_max: ClassVar[int] = _KEYS
@@ -84,10 +106,6 @@ class _Unary(FrequencyOracle):
         own, other = _thresholds(self.epsilon, self._symmetric)
         object.__setattr__(self, "_own", own)
         object.__setattr__(self, "_other", other)
-
-    def layout(self) -> tuple[Field, ...]:
-        """`bits`: ceil(keys / 8) bytes, little bit order, padding bits 0."""
-        return (Field(name="bits", dtype="uint8", width=-(-self.keys // 8)),)
 
     @property
     def own(self) -> Fraction:
@@ -138,25 +156,6 @@ class _Unary(FrequencyOracle):
         if self.keys % 64:
             cells[:, self.keys // 64] &= np.uint64((1 << self.keys % 64) - 1)
         out[...] = cells
-
-    def _plausible(self, reports: Reports) -> Bool:
-        return padding_bits_clear(np.asarray(reports.arrays["bits"], dtype=np.uint8), self.keys)
-
-    def count(self, reports: Reports, into: Counts | None = None) -> Counts:
-        """Count the set cells of every symbol.
-
-        Args:
-            reports: valid reports.
-            into: a counter of the caller's own, updated in place.
-        """
-        total = self.zero() if into is None else into
-        rows = wide_rows(np.asarray(reports.arrays["bits"], dtype=np.uint8), self.keys)
-        total.cells["supports"][...] += column_sums(rows)[: self.keys]
-        return Counts(n=total.n + reports.n, cells=total.cells)
-
-    def supported(self, reports: Reports) -> Bool:
-        """Return the cells of each report, bool (n, keys)."""
-        return unpacked(reports, self.keys)
 
 
 class SUE(_Unary):

@@ -18,12 +18,12 @@ import numpy as np
 from ...errors import ParameterError, did_you_mean
 from ..categorical.base import has_layout, whole
 from ..categorical.estimation import Supports, estimate_shares
+from ..chunks import chunks
 from ..data import F64, I32, I64, Bool, Counts, Estimates, Field, Prediction, Records, Reports
 from ..pckv.sampling import check_records
 from ..probability import EXACT, WORDS, log_up, parse_epsilon
 from ..protocol import Mechanism
 from ..randomness import U64, BlockSource, Stream
-from ..workspace import scratch
 from .definition import SymbolSets, draw_symbols, sensitive_symbols, uldp_ratio
 from .theory import Losses, expected_losses
 
@@ -147,25 +147,13 @@ def perturb_symbols(
         keys: size of the key domain.
     """
     check_records(records, keys, has_values=False)
-    source, reports = stream.source(), core.empty(records.n)
+    reports = core.empty(records.n)
     size = max(64, min(_CHUNK_USERS, _PLANE_BYTES // (8 * core.row_words)))
-    for start in range(0, records.n, size):
-        part = records.slice(start, min(start + size, records.n))
-        seeds = stream.seeds(part)
-        blocks = _own_blocks(seeds, source)
+    for rows, part, seeds, blocks, source in chunks(records, stream, size=size, own_blocks=_OWN_BLOCKS):
         symbols = draw_symbols(part, symbols_of(part), core.sets, blocks[0])
-        rows = slice(start, start + part.n)
         out = Reports(n=part.n, arrays={name: array[rows] for name, array in reports.arrays.items()})
         core.obfuscate(symbols, seeds, blocks[1], source, out)
     return reports
-
-
-def _own_blocks(seeds: U64, source: BlockSource) -> U64:
-    blocks = scratch("uldp_blocks", (_OWN_BLOCKS, *seeds.shape))
-    for j in range(_OWN_BLOCKS):
-        np.bitwise_xor(seeds, np.uint64(j), out=blocks[j])
-    source.fill(blocks, blocks)
-    return blocks
 
 
 def count_symbols(core: Core, reports: Reports, total: Counts) -> Counts:

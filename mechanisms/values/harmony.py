@@ -24,12 +24,12 @@ import numpy.typing as npt
 from ...errors import ParameterError, did_you_mean
 from ..categorical.base import has_layout, whole
 from ..categorical.hadamard import sign_ratio, sign_threshold
+from ..chunks import chunks
 from ..data import F64, I32, I64, VALUE_ONE, Bool, Counts, Estimates, Field, Prediction, Records, Reports
 from ..pckv.sampling import check_records
 from ..probability import WORDS, log_up, parse_epsilon
 from ..protocol import Mechanism
 from ..randomness import U64, BlockSource, Stream, mulhi
-from ..workspace import scratch
 
 __all__ = ["Harmony", "MeanMechanism", "positive_with_value", "values_at"]
 
@@ -115,15 +115,7 @@ class MeanMechanism(Mechanism):
     ) -> Iterator[tuple[slice, Records, U64, U64, BlockSource]]:
         """Yield rows, records, seeds, own blocks and block function of parts of the batch."""
         check_records(records, self.keys)
-        source = stream.source()
-        for start in range(0, records.n, size):
-            part = records.slice(start, min(start + size, records.n))
-            seeds = stream.seeds(part)
-            blocks = scratch("value_blocks", (self.own_blocks, *seeds.shape))
-            for j in range(self.own_blocks):
-                np.bitwise_xor(seeds, np.uint64(j), out=blocks[j])
-            source.fill(blocks, blocks)
-            yield slice(start, start + part.n), part, seeds, blocks, source
+        yield from chunks(records, stream, size=size, own_blocks=self.own_blocks)
 
     # -- server -----------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class Benchmark:
 
 
 BENCHMARKS: tuple[Benchmark, ...] = (
-    Benchmark("kernel", "client and server code on arrays, as multiples of AES-CTR and of a memory copy", 3),
+    Benchmark("kernel", "client and server code on arrays, as multiples of AES-CTR and of a memory copy", 10),
     Benchmark("peers", "GRR and OUE beside five other packages, `collect` beside PipelineDP", 10),
     Benchmark("import_time", "how long a small client waits for the mechanisms to be imported", 1),
     Benchmark("collect", "the whole job `collect` beside the same loop without Beam: rates, slopes, memory", 6),

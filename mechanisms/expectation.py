@@ -4,8 +4,9 @@ Closed forms speak of the raw estimates. Where noise is large, what is published
 they say; where users hold more keys than the padding, it is biased. Here the law of a key's two counts, which is
 binomial for each and nearly normal for large ones, is put through the estimator itself, at the nodes of a quadrature.
 
-The population is described by how many keys its users hold, and by the frequencies and means of classes of keys; which
-keys somebody holds is taken to be independent of how many.
+The population is described by how many keys its users hold, and by the weights and means of classes of keys: users draw
+their keys one after another with these weights, so that long lists consist of rare keys to a larger part than short
+ones, and lose more of a padding that is too small for them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from .data import F64, Counts
-from .padding.choice import power_law
+from .inclusion import inclusion
 from .pckv.estimation import estimate
 from .pckv.pckv import PCKV
 from .privkv.kvue import KVUE
@@ -46,41 +47,43 @@ class Holdings:
 
     Attributes:
         lengths: share of the users with 0, 1, 2, … keys, float64 (L + 1,).
-        frequency: frequencies of classes of keys, float64 (c,).
-        number: number of keys in each class, int64 (c,).
+        held: chance that somebody with so many keys holds a key of each class, float64 (L + 1, c).
+        number: number of keys in each class, float64 (c,).
         mean: mean of every key, from -1 to 1; None for means that are spread uniformly.
     """
 
     lengths: F64
-    frequency: F64
+    held: F64
     number: F64
     mean: float | None = None
 
     @classmethod
     def of(cls, lengths: F64, keys: int, *, exponent: float = 1.0, mean: float | None = None) -> Holdings:
-        """Describe a population whose frequencies follow a power law.
+        """Describe a population that draws its keys with the weights of a power law.
 
         Args:
             lengths: share of the users with 0, 1, 2, … keys.
-            keys: number of keys.
+            keys: number of keys, no fewer than anybody holds.
             exponent: of the power law; 0 for keys that are all alike.
             mean: mean of every key; None for means that are spread uniformly over [-1, 1].
         """
         share = np.asarray(lengths, dtype=np.float64) / np.sum(lengths)
-        frequency = power_law(keys, float(share @ np.arange(len(share))), exponent)
+        weights = np.arange(1.0, keys + 1.0) ** -exponent
         edges = np.unique(np.geomspace(1, keys + 1, _CLASSES + 1).astype(np.int64)) - 1
-        parts = [frequency[low:high] for low, high in pairwise(edges)]
-        return cls(
-            lengths=share,
-            frequency=np.array([float(part.mean()) for part in parts]),
-            number=np.array([float(len(part)) for part in parts]),
-            mean=mean,
-        )
+        parts = [weights[low:high] for low, high in pairwise(edges)]
+        number = np.array([float(len(part)) for part in parts])
+        typical = np.array([float(part.mean()) for part in parts])
+        return cls(lengths=share, held=inclusion(typical, number, len(share) - 1), number=number, mean=mean)
 
-    def kept(self, padding: int) -> float:
-        """Share of a frequency that is seen with a padding."""
-        sizes = np.arange(len(self.lengths))
-        return float(self.lengths @ np.minimum(sizes, padding) / (self.lengths @ sizes))
+    @property
+    def frequency(self) -> F64:
+        """Frequencies of the classes, float64 (c,)."""
+        return np.asarray(self.lengths @ self.held)
+
+    def seen(self, padding: int) -> F64:
+        """Expected estimates of the frequencies with a padding, float64 (c,)."""
+        shown = np.minimum(1.0, padding / np.maximum(np.arange(len(self.lengths)), 1.0))
+        return np.asarray((self.lengths * shown) @ self.held)
 
     def means(self) -> tuple[F64, F64]:
         """Means and their weights."""
@@ -108,10 +111,10 @@ def expected_errors(mechanism: Mechanism, holdings: Holdings, users: int) -> Exp
     """
     means, weights = holdings.means()
     f = np.repeat(holdings.frequency, len(means))
-    m = np.tile(means, len(holdings.frequency))
+    m = np.tile(means, len(holdings.number))
     number = np.outer(holdings.number, weights).reshape(-1)
     if isinstance(mechanism, PCKV):
-        plus, minus = _pckv_chances(mechanism, f * holdings.kept(mechanism.padding), m)
+        plus, minus = _pckv_chances(mechanism, np.repeat(holdings.seen(mechanism.padding), len(means)), m)
         answers = float(users)
     elif isinstance(mechanism, PrivKV | KVUE):
         plus, minus = _drawn_chances(mechanism.law, f, m)

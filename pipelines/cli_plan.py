@@ -34,7 +34,7 @@ __all__ = ["plan"]
     metavar="N|N:SHARE,…",
     help="How many keys people hold: plan for all keys together, and the padding with it.",
 )
-@click.option("--exponent", type=float, metavar="A", help="Frequencies then fall as a power law.  [default: 1]")
+@click.option("--exponent", type=float, metavar="A", help="Of the power law by which people draw keys.  [default: 1]")
 @click.option("--allocation", metavar="NAME", help="Split of the budget.  [default: the mechanism's own]")
 @click.option(
     "--minimise",

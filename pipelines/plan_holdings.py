@@ -41,7 +41,7 @@ class DomainQuestion:
         users: number of users.
         keys: number of keys.
         lengths: share of the users who hold 0, 1, 2, … keys, adding up to 1.
-        exponent: of the power law that frequencies follow; 0 for keys that are all alike.
+        exponent: of the power law of the weights with which people draw their keys; 0 for keys that are all alike.
         mean: mean of every key on the scale from -1 to 1; None for means that are spread over all of it.
         minimise: "mean" or "frequency": whose expected squared error decides.
     """

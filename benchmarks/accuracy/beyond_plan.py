@@ -36,7 +36,7 @@ PEOPLE = 20_000
 FIRST, SECOND = 1_500, 15_000
 NEARLY = 1.25
 ALLOWED = 1.10
-WHY = "where two candidates err nearly alike, the believed power law and the real frequencies rank them differently."
+WHY = "the law of the counts is an approximation, which ranks two candidates wrongly that err nearly alike."
 
 
 class Population:

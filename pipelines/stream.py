@@ -30,6 +30,7 @@ from ..transforms.slice_records import Clients, ReportSlices
 from ..transforms.stream_end import MarkEnd
 from .engine_target import Target, target_of
 from .failures import translated
+from .quiet_end import QuietEnd
 from .results import manifest_of
 from .running import Clock, Engine
 from .runtime import Runtime, own_runtime
@@ -137,9 +138,10 @@ def stream(run: StreamRun, output: str | Path, *, follow: Sequence[Follower] = (
     _check(run)
     clock, engine = Clock(), streaming_engine(run.engine)
     with ExitStack() as stack:
+        ending = stack.enter_context(QuietEnd())
         folder = stack.enter_context(StreamFolder(output, _identity(run), overwrite=run.overwrite))
         runtime = stack.enter_context(own_runtime(engine))
-        job = _Job(_pipeline(run, engine, folder, runtime, clock))
+        job = _Job(_pipeline(run, engine, folder, runtime, clock), ending)
         told = _Teller(run, engine, folder, clock, follow)
         state = "failed"
         try:
@@ -286,7 +288,8 @@ def _base(run: StreamRun, engine: Engine, clock: Clock) -> dict[str, Any]:
 class _Job:
     """A running job."""
 
-    def __init__(self, pipeline: beam.Pipeline) -> None:
+    def __init__(self, pipeline: beam.Pipeline, ending: QuietEnd) -> None:
+        self._ending = ending
         try:
             self._result = pipeline.run()
         except Exception as error:
@@ -333,6 +336,7 @@ class _Job:
             with suppress(Exception):
                 self._result.cancel()
 
+        self._ending.begin()
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(_CANCEL_SECONDS)

@@ -5,13 +5,8 @@ Only counts go in, so it costs no privacy. The prior is estimated from all keys 
 * Frequencies: a mixture of normal distributions of one centre and of many widths, whose weights and centre make the
   raw estimates most likely (expectation-maximisation). Rare keys are drawn together, and a few very frequent ones are
   left alone.
-* Means: given the N reports that support a key, the share of positive ones is a binomial estimate of the mean, whose
-  variance is known. Keys of similar variance form a group; a group's means have a normal prior, cut to [-1, 1]. Its
-  centre is the most likely one with a penalty; over its width is averaged, each width weighing as much as it makes the
-  estimates likely. So where nothing can be told, the result is near 0 and not anywhere. In a second prior the centre is
-  a straight line in the rank of a key's frequency among its group, for populations in which frequent keys have other
-  means than rare ones; over both is averaged in the same way.
-  One prior more says that all means are at the ends of the range.
+* Means: see `mean_priors`. Their likelihood is averaged over what the counts leave open of the frequency, and their
+  prior over all that the counts of all keys, or of keys of similar noise, leave open of it.
 
 Where Stein's unbiased estimate of the squared error says that a group fares better with the corrected figures (keys
 whose values are nearly all at the ends of the range, where clipping is hard to beat), it keeps them. So it does with
@@ -31,25 +26,23 @@ from typing import Final
 import numpy as np
 
 from ..data import F64, I64, Bool, Estimates
+from .mean_priors import FIT_KEYS, Signs, places, posterior_means
 from .theory import Probabilities, frequency_variance
 
 __all__ = ["KEYS_MIN", "shrink"]
 
 #: With fewer keys nothing is shrunk, and no group of means is smaller.
 KEYS_MIN: Final = 20
-_ROUNDS: Final = 3
 _EM_STEPS: Final = 60
 #: Keys that a mixture is fitted to, at most; of more keys every so-manieth.
 _FIT_KEYS: Final = 20_000
 #: Keys whose variances lie within this factor share a group.
 _GROUP_RATIO: Final = 2.0
-#: Widths of the prior of means that are averaged over.
-_WIDTHS: Final = np.concatenate([[0.01], np.geomspace(0.03, 1.5, 15)])
-#: Precision of the penalty that holds a group's centre near 0: that of a uniform distribution on [-1, 1].
-_CENTRE_PRECISION: Final = 3.0
-#: Probability that is given beforehand to a centre that changes with the frequency.
-_SLOPED: Final = 0.2
+#: Nodes of a frequency's posterior, and how many standard deviations they reach to.
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(12)
+_REACH: Final = 4.5
+#: A width of the prior of frequencies is at least this part of the noise where it is put on nodes.
+_RESOLVED: Final = 0.3
 #: A group keeps the corrected means when they are estimated to be better by this many standard errors.
 _DOUBT: Final = 2.0
 
@@ -70,11 +63,10 @@ def shrink(law: Probabilities, padding: int, corrected: Estimates) -> Estimates:
     keys = len(corrected.frequency)
     if corrected.n == 0 or keys < KEYS_MIN or corrected.mean is None:
         return _flagged(corrected, np.zeros(keys, dtype=np.bool_))
-    frequency, variance = _frequencies(law, padding, corrected.frequency_raw, corrected.n)
-    positive, negative = corrected.support["n1"], corrected.support["n2"]
-    signs = _Signs.of(law, padding, frequency, variance, positive, negative)
+    known = _Frequencies.of(law, padding, corrected.frequency_raw, corrected.n)
+    signs = _Signs.of(law, padding, known, corrected.support["n1"], corrected.support["n2"])
     mean, shrunk = _means(signs, corrected.mean)
-    return _flagged(replace(corrected, frequency=frequency, mean=mean), shrunk)
+    return _flagged(replace(corrected, frequency=known.frequency, mean=mean), shrunk)
 
 
 def _flagged(estimates: Estimates, shrunk: Bool) -> Estimates:
@@ -84,34 +76,90 @@ def _flagged(estimates: Estimates, shrunk: Bool) -> Estimates:
 # -- frequencies --------------------------------------------------------------------------------------------
 
 
-def _frequencies(law: Probabilities, padding: int, raw: F64, n: int) -> tuple[F64, F64]:
-    """Posterior means, clipped to [1/n, 1], and posterior variances."""
-    frequency = np.full(len(raw), np.clip(raw.mean(), 1.0 / n, 1.0))
-    variance = np.zeros(len(raw))
-    for _ in range(2):  # the noise depends a little on the frequency; the second round knows it
-        noise = frequency_variance(law, padding, frequency, n)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Mixture:
+    """A prior of frequencies: normal distributions of one centre, float64 (widths,) each."""
+
+    widths: F64
+    weights: F64
+    centre: float
+
+    @classmethod
+    def fitted(cls, raw: F64, noise: F64) -> _Mixture:
+        """The likeliest one."""
         least = float(np.sqrt(noise.min()))
         top = max(1.0, 20.0 * least)
         widths = np.concatenate([[0.0], np.geomspace(0.1 * least, top, max(8, int(3 * np.log(10 * top / least))))])
-        frequency, variance = _mixture(raw, noise, widths)
-        frequency = np.clip(frequency, 1.0 / n, 1.0)
-    return frequency, variance
+        step = -(-len(raw) // _FIT_KEYS)
+        weights, centre = _fit(raw[::step], noise[::step], widths)
+        return cls(widths=widths, weights=weights, centre=centre)
+
+    def posterior(self, raw: F64, noise: F64) -> tuple[F64, F64]:
+        """Posterior mean and variance of each frequency."""
+        mean, variance = np.empty_like(raw), np.empty_like(raw)
+        for start in range(0, len(raw), _FIT_KEYS):
+            part = slice(start, start + _FIT_KEYS)
+            blame, precision = _blame(raw[part], noise[part], self.widths, self.weights, self.centre)
+            kept = self.widths**2 * precision
+            means = self.centre + kept * (raw[part, None] - self.centre)
+            mean[part] = (blame * means).sum(axis=1)
+            spread = (means - mean[part, None]) ** 2
+            variance[part] = (blame * (kept * noise[part, None] + spread)).sum(axis=1)
+        return mean, variance
+
+    def log_density(self, frequency: F64, narrowest: float) -> F64:
+        """Logarithm of the density, up to a constant; no width is narrower than the given one."""
+        density = np.zeros_like(frequency)
+        for width, weight in zip(np.maximum(self.widths, narrowest), self.weights, strict=True):
+            density += weight / width * np.exp(-0.5 * ((frequency - self.centre) / width) ** 2)
+        return np.log(np.maximum(density, 1e-300))
 
 
-def _mixture(raw: F64, noise: F64, widths: F64) -> tuple[F64, F64]:
-    """Posterior mean and variance under the likeliest mixture of normal priors of these widths, (d,) each."""
-    step = -(-len(raw) // _FIT_KEYS)
-    weights, centre = _fit(raw[::step], noise[::step], widths)
-    posterior, variance = np.empty_like(raw), np.empty_like(raw)
-    for start in range(0, len(raw), _FIT_KEYS):
-        part = slice(start, start + _FIT_KEYS)
-        blame, precision = _blame(raw[part], noise[part], widths, weights, centre)
-        kept = widths**2 * precision
-        means = centre + kept * (raw[part, None] - centre)
-        posterior[part] = (blame * means).sum(axis=1)
-        spread = (means - posterior[part, None]) ** 2
-        variance[part] = (blame * (kept * noise[part, None] + spread)).sum(axis=1)
-    return posterior, variance
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Frequencies:
+    """What is known of the frequencies, float64 (d,) each.
+
+    Attributes:
+        raw: raw estimates.
+        noise: their variances.
+        mean: posterior means, not clipped.
+        variance: posterior variances.
+        prior: the prior.
+        least: the smallest frequency that a key may have.
+    """
+
+    raw: F64
+    noise: F64
+    mean: F64
+    variance: F64
+    prior: _Mixture
+    least: float
+
+    @classmethod
+    def of(cls, law: Probabilities, padding: int, raw: F64, n: int) -> _Frequencies:
+        """Fit the prior, twice: the noise depends a little on the frequency."""
+        mean = np.full(len(raw), raw.mean())
+        for _ in range(2):
+            noise = frequency_variance(law, padding, np.clip(mean, 1.0 / n, 1.0), n)
+            prior = _Mixture.fitted(raw, noise)
+            mean, variance = prior.posterior(raw, noise)
+        return cls(raw=raw, noise=noise, mean=mean, variance=variance, prior=prior, least=1.0 / n)
+
+    @property
+    def frequency(self) -> F64:
+        """Posterior means within the range."""
+        return np.clip(self.mean, self.least, 1.0)
+
+    def nodes(self, keys: I64) -> tuple[F64, F64]:
+        """Nodes of the posterior within the range, and their probabilities, float64 (keys, nodes) each."""
+        raw, noise, reach = self.raw[keys], self.noise[keys], _REACH * np.sqrt(self.variance[keys])
+        low = np.clip(self.mean[keys] - reach, self.least, 1.0)
+        high = np.clip(self.mean[keys] + reach, np.minimum(low + 0.05 * np.sqrt(noise), 1.0), 1.0)
+        nodes = (low + high)[:, None] / 2.0 + (high - low)[:, None] / 2.0 * _NODES
+        logs = self.prior.log_density(nodes, _RESOLVED * float(np.sqrt(self.noise.min())))
+        logs -= 0.5 * (raw[:, None] - nodes) ** 2 / noise[:, None]
+        weight = _NODE_WEIGHTS * np.exp(logs - logs.max(axis=1, keepdims=True))
+        return nodes, weight / weight.sum(axis=1, keepdims=True)
 
 
 def _fit(raw: F64, noise: F64, widths: F64) -> tuple[F64, float]:
@@ -143,47 +191,65 @@ class _Signs:
     """What the signs of the supporting reports say of each key's mean, (d,) each.
 
     Attributes:
-        estimate: of the mean, unbiased if the frequency is right.
-        trust: probability theta for which a supporting report is positive with probability (1 + theta m) / 2.
+        law: probabilities of the mechanism.
+        padding: padding length.
+        known: what is known of the frequencies.
+        surplus: positive minus negative reports, as a share of the supporting ones.
         reports: supporting reports, at least 1.
+        trust: probability theta for which a supporting report is positive with probability (1 + theta m) / 2, for the
+            most likely frequency.
         doubt: what an error of the frequency adds to the variance, for each unit of the squared mean.
     """
 
-    estimate: F64
-    trust: F64
+    law: Probabilities
+    padding: int
+    known: _Frequencies
+    surplus: F64
     reports: F64
+    trust: F64
     doubt: F64
 
     @classmethod
-    def of(
-        cls, law: Probabilities, padding: int, frequency: F64, variance: F64, positive: I64, negative: I64
-    ) -> _Signs:
-        true = law.gap * frequency / padding
-        supported = law.b + true
-        trust = law.trust * frequency / padding / supported
+    def of(cls, law: Probabilities, padding: int, known: _Frequencies, positive: I64, negative: I64) -> _Signs:
+        frequency = known.frequency
         reports = np.maximum(positive + negative, 1).astype(np.float64)
         return cls(
-            estimate=(positive - negative) / (reports * trust),
-            trust=trust,
+            law=law,
+            padding=padding,
+            known=known,
+            surplus=(positive - negative) / reports,
             reports=reports,
-            doubt=(law.b / supported) ** 2 * variance / frequency**2,
+            trust=_trust(law, padding, frequency),
+            doubt=(law.b / (law.b + law.gap * frequency / padding)) ** 2 * known.variance / frequency**2,
         )
 
-    def variance(self, square: F64) -> F64:
-        """Variance of the estimates where the mean's square is `square`."""
+    def variance(self, square: F64 | float) -> F64:
+        """Variance of the estimates with the most likely frequency, where the mean's square is `square`."""
         signs = np.maximum(1.0 - self.trust**2 * square, 1e-9) / (self.reports * self.trust**2)
-        return signs + square * self.doubt
+        return np.asarray(signs + square * self.doubt)
+
+    def some(self, keys: I64, group: I64) -> Signs:
+        """What is known of some keys of a group, at nodes of their frequencies."""
+        nodes, weight = self.known.nodes(keys)
+        frequency = self.known.frequency
+        return Signs(
+            surplus=self.surplus[keys],
+            reports=self.reports[keys],
+            trust=_trust(self.law, self.padding, nodes),
+            weight=weight,
+            places=np.array([places(frequency, nodes), places(frequency[group], nodes)]),
+        )
+
+
+def _trust(law: Probabilities, padding: int, frequency: F64) -> F64:
+    return law.trust * frequency / padding / (law.b + law.gap * frequency / padding)
 
 
 def _means(signs: _Signs, corrected: F64) -> tuple[F64, Bool]:
     """Posterior means; the corrected ones where those look better. And where a prior was used."""
-    x = signs.estimate
-    mean, square = np.zeros_like(x), np.full_like(x, 1.0 / 3.0)
-    for _ in range(_ROUNDS):  # the noise depends on the mean, which the next round knows better
-        noise = signs.variance(square)
-        groups = list(_groups(noise))
-        for group in groups:
-            mean[group], square[group] = _averaged(x[group], noise[group], signs.trust[group])
+    groups = list(_groups(signs.variance(1.0 / 3.0)))
+    mean, square = posterior_means(signs.some, groups)
+    x, noise = signs.surplus / signs.trust, signs.variance(square)
     shrunk = np.ones(len(x), dtype=np.bool_)
     for group in groups:
         spread = square[group] - mean[group] ** 2
@@ -193,82 +259,14 @@ def _means(signs: _Signs, corrected: F64) -> tuple[F64, Bool]:
 
 
 def _groups(noise: F64) -> Iterator[I64]:
-    """Keys in groups of similar variance, each of `KEYS_MIN` keys at least."""
+    """Keys in groups of similar variance, each with `KEYS_MIN` keys at least that a prior is fitted to."""
     order = np.argsort(noise, kind="stable")
-    start = 0
-    for stop in range(KEYS_MIN, len(order) - KEYS_MIN + 1):
-        if stop - start >= KEYS_MIN and noise[order[stop]] > _GROUP_RATIO * noise[order[start]]:
+    start, least = 0, KEYS_MIN * -(-len(noise) // FIT_KEYS)
+    for stop in range(least, len(order) - least + 1):
+        if stop - start >= least and noise[order[stop]] > _GROUP_RATIO * noise[order[start]]:
             yield order[start:stop]
             start = stop
     yield order[start:]
-
-
-def _averaged(x: F64, noise: F64, frequency: F64) -> tuple[F64, F64]:
-    """Posterior mean and mean square of one group, averaged over a level prior and one that is a line in the rank.
-
-    Args:
-        x: estimates of the means.
-        noise: their variances.
-        frequency: anything that rises with the frequency.
-    """
-    place = np.empty(len(x))
-    place[np.argsort(frequency, kind="stable")] = np.linspace(-1.0, 1.0, len(x))
-    level = np.ones((len(x), 1))
-    parts = [_posterior(x, noise, level), _posterior(x, noise, np.column_stack([level, place]))]
-    logs = np.array([part[2] for part in parts]) + np.log([1.0 - _SLOPED, _SLOPED])
-    first, second = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
-    return first * parts[0][0] + second * parts[1][0], first * parts[0][1] + second * parts[1][1]
-
-
-def _posterior(x: F64, noise: F64, design: F64) -> tuple[F64, F64, float]:
-    """Posterior mean and mean square of one group, averaged over the priors, (k,) each; and the log-likelihood.
-
-    Args:
-        x: estimates of the means.
-        noise: their variances.
-        design: what the centre depends on linearly, float64 (k, p); the first column is 1.
-    """
-    fit, mean = _ends(x, noise)
-    logs, first, second = [fit], [mean], [np.ones_like(x)]
-    penalty = _CENTRE_PRECISION * np.eye(design.shape[1])
-    for width in _WIDTHS:
-        precision = 1.0 / (noise + width**2)
-        total = design.T @ (precision[:, None] * design) + penalty
-        inverse = np.linalg.inv(total)
-        pull = design.T @ (precision * x)
-        fit = float(np.log(precision).sum() - (precision * x * x).sum() + pull @ inverse @ pull) / 2.0
-        logs.append(fit + float(np.linalg.slogdet(penalty)[1] - np.linalg.slogdet(total)[1]) / 2.0)
-        centre = np.clip(design @ (inverse @ pull), -1.0, 1.0)
-        kept = width**2 * precision
-        spread = kept * noise + (1.0 - kept) ** 2 * np.einsum("ij,jk,ik->i", design, inverse, design)
-        moments = _cut_normal(centre + kept * (x - centre), np.sqrt(spread))
-        first.append(moments[0])
-        second.append(moments[1])
-    weights = np.exp(np.array(logs) - max(logs))
-    likelihood = max(logs) + float(np.log(weights.mean()))
-    weights /= weights.sum()
-    return weights @ np.array(first), weights @ np.array(second), likelihood
-
-
-def _ends(x: F64, noise: F64) -> tuple[float, F64]:
-    """Log-likelihood and posterior means where every mean is 1 or -1."""
-    share = float(np.clip((1.0 + x.mean()) / 2.0, 0.01, 0.99))
-    at_top = np.log(share) - 0.5 * (x - 1.0) ** 2 / noise
-    at_bottom = np.log(1.0 - share) - 0.5 * (x + 1.0) ** 2 / noise
-    both = np.logaddexp(at_top, at_bottom)
-    fit = float((both - 0.5 * np.log(noise)).sum() - 0.5 * np.log(len(x)))
-    return fit, 2.0 * np.exp(at_top - both) - 1.0
-
-
-def _cut_normal(centre: F64, spread: F64) -> tuple[F64, F64]:
-    """Mean and mean square of normal distributions cut to [-1, 1], by quadrature where their mass lies."""
-    low = np.maximum(-1.0, np.minimum(centre, 1.0) - 6.0 * spread)
-    high = np.minimum(1.0, np.maximum(centre, -1.0) + 6.0 * spread)
-    nodes = ((low + high)[:, None] + (high - low)[:, None] * _NODES) / 2.0
-    logs = -0.5 * ((nodes - centre[:, None]) / spread[:, None]) ** 2
-    density = _NODE_WEIGHTS * np.exp(logs - logs.max(axis=1, keepdims=True))
-    density /= density.sum(axis=1, keepdims=True)
-    return (density * nodes).sum(axis=1), (density * nodes**2).sum(axis=1)
 
 
 def _is_worse(x: F64, noise: F64, mean: F64, spread: F64, corrected: F64) -> bool:

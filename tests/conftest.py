@@ -115,6 +115,15 @@ def run_json(run):
     return call
 
 
+@pytest.fixture(scope="session")
+def warm_python():
+    """Clients named `ldp-beam` and `python` that fork a process which has imported everything: see its module."""
+    from tests.warm_python import WarmPython
+
+    with WarmPython() as warm:
+        yield warm
+
+
 @pytest.fixture
 def shared():
     """Return the folder of data beside the checkout, or skip."""

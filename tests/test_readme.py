@@ -1,9 +1,7 @@
 """Every command and every piece of Python in README runs as it stands there."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,15 +14,14 @@ def blocks(language):
 
 
 @pytest.fixture
-def shell(tmp_path):
+def shell(tmp_path, warm_python):
     """Run a block of shell in an empty folder, with the environment of these tests as .venv."""
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "activate").touch()
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def run(script):
         return subprocess.run(
-            ["bash", "-euc", script], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
+            ["bash", "-euc", script], cwd=tmp_path, env=warm_python.environment(), capture_output=True, text=True
         )
 
     return run

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ _TITLE = re.compile(r'title="([^"]+)"')
 _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^\n]+?) -->\s*\Z")
 #: Lines that differ from run to run.
 _VARYING = re.compile(r"^(\d[\d,]* rows in .*|.*WARNING:.*)$")
-RUNNABLE = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+RUNNABLE = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": ["python", "-c"]}
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,18 @@ class Ran:
     shown: Block | None
 
 
-def run_page(path: Path, folder: Path) -> list[Ran]:
-    """Run the blocks of a page in a folder, up to the first that fails."""
+def run_page(path: Path, folder: Path, environment: dict[str, str] | None = None) -> list[Ran]:
+    """Run the blocks of a page in a folder, up to the first that fails.
+
+    Args:
+        path: the page.
+        folder: where its blocks run.
+        environment: what they find; None for this process's, with its interpreter's folder first on the path.
+    """
+    environment = environment or {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
     page = path.read_text(encoding="utf-8")
     all_blocks, ran = blocks(page), []
     for place, block in enumerate(all_blocks):
@@ -88,25 +99,19 @@ def run_page(path: Path, folder: Path) -> list[Ran]:
         after = all_blocks[place + 1] if place + 1 < len(all_blocks) else None
         near = after is not None and not page[block.end : after.start].replace("`", "").replace("text", "").strip()
         shown = after if near and after is not None and after.language == "text" and after.title is None else None
-        printed, code = _run(block, folder)
+        printed, code = _run(block, folder, environment)
         ran.append(Ran(block, printed, code, shown))
         if code:
             break
     return ran
 
 
-def _run(block: Block, folder: Path) -> tuple[str, int]:
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "80",
-        "PYTHONWARNINGS": "ignore",
-        "NO_COLOR": "1",
-    }
+def _run(block: Block, folder: Path, environment: dict[str, str]) -> tuple[str, int]:
+    program, *options = RUNNABLE[block.language]
     done = subprocess.run(
-        [*RUNNABLE[block.language], block.body],
+        [shutil.which(program, path=environment["PATH"]) or program, *options, block.body],
         cwd=folder,
-        env=environment,
+        env={**environment, "COLUMNS": "80", "PYTHONWARNINGS": "ignore", "NO_COLOR": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,

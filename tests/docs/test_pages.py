@@ -25,12 +25,13 @@ def with_blocks():
 
 
 @pytest.fixture(scope="module")
-def runs(request, tmp_path_factory):
+def runs(request, warm_python, tmp_path_factory):
     """The pages that were asked for, each running in a folder of its own, several at a time."""
     asked = [item for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]
     pages = dict.fromkeys(item.callspec.params["page"] for item in asked)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        yield {page: pool.submit(run_pages.run_page, page, tmp_path_factory.mktemp(page.stem)) for page in pages}
+        folders, environment = {page: tmp_path_factory.mktemp(page.stem) for page in pages}, warm_python.environment()
+        yield {page: pool.submit(run_pages.run_page, page, folders[page], environment) for page in pages}
 
 
 @pytest.mark.parametrize("page", with_blocks(), ids=lambda page: page.stem)

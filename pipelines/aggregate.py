@@ -30,7 +30,7 @@ from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.summary import Summary, WriteSummary, read_summary
 from .aggregate_counts import CountsInputs, kind_of_file, read_counts
 from .aggregate_rounds import aggregate_round, estimate_stored, open_round
-from .output import OutputFolder
+from .output import OutputFolder, parts_of
 from .results import finish_files, manifest_of, reports_counted, require_every_key, require_few_rejects, told_metrics
 from .running import Clock, Engine, engine_pipeline
 
@@ -124,34 +124,33 @@ def aggregate(
     _require_independent(inputs)
     period = inputs.periods[0] if len(inputs.periods) == 1 else ""
     shares = _joint(collection, inputs) if joint_em else None
-    with OutputFolder(output, overwrite=overwrite) as result:
-        staging = result.staging
+    with OutputFolder(output, overwrite=overwrite, shared=engine.shares_disk) as result:
         told: dict[str, int | str] = {}
-        with engine_pipeline(engine, writes_to=staging, metrics=told) as p:
-            suspects = staging / _SUSPECTS if detect_poisoning else None
+        with engine_pipeline(engine, writes_to=parts_of(result), metrics=told) as p:
+            suspects = result.part(_SUSPECTS) if detect_poisoning else None
             blocks, summaries = _counts(p, collection, inputs, suspects)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(collection)  # ((round, group), Counts)
             estimates = counts | "Estimate" >> EstimateCounts(
                 collection, private=inputs.private, period=period, shares=shares
             )
             summaries += [
-                estimates | "WriteEstimates" >> WriteEstimates(str(staging / "estimates"), format_),
+                estimates | "WriteEstimates" >> WriteEstimates(result.part("estimates"), format_),
                 counts
                 | "WriteCounts"
                 >> WriteCounts(
                     collection,
-                    str(staging / "counts.parquet"),
+                    result.part("counts.parquet"),
                     private=inputs.private,
                     period=period,
                     memoised=inputs.memoised,
                 ),
             ]
-            tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
-        summary = read_summary(str(staging / _SUMMARY))
+            tuple(summaries) | "Summary" >> WriteSummary(result.part(_SUMMARY))
+        summary = read_summary(result.part(_SUMMARY))
         refused = [*inputs.refused, *map(tuple, summary["refused"])]
         reports = _checked(summary, inputs) | {"refused_files": len(refused)}
         require_few_rejects(reports, refused, max_rejects)
-        findings = read_findings(collection, str(staging / _SUSPECTS)) if detect_poisoning else []
+        findings = read_findings(collection, result.part(_SUSPECTS)) if detect_poisoning else []
         files = finish_files(summary, result)
         require_every_key(files, len(collection.definition.keys))
         manifest = manifest_of(
@@ -194,7 +193,7 @@ def _require_independent(inputs: ReportInputs | CountsInputs) -> None:
 
 
 def _counts(
-    pipeline: beam.Pipeline, collection: Collection, inputs: ReportInputs | CountsInputs, suspects: Path | None
+    pipeline: beam.Pipeline, collection: Collection, inputs: ReportInputs | CountsInputs, suspects: str | None
 ) -> tuple[beam.PCollection[tuple[CountBlock, Counts]], list[beam.PCollection[Summary]]]:
     if isinstance(inputs, ReportInputs):
         slices = pipeline | "Files" >> beam.Create(inputs.slices, reshuffle=False) | beam.Reshuffle()
@@ -206,7 +205,7 @@ def _counts(
             summaries.append(repeated)
         blocks, counted = reports | "Count" >> CountReports(collection)
         if suspects is not None:
-            reports | "Suspicious" >> CountSuspicious(collection, str(suspects))
+            reports | "Suspicious" >> CountSuspicious(collection, suspects)
         return blocks, [*summaries, counted]
     if suspects is not None:
         raise InputError("--detect-poisoning needs reports; these inputs are counts.")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import apache_beam as beam
 import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
 
 from ..errors import InputError, RunError
 from ..mechanisms import Counts
@@ -22,7 +22,7 @@ from ..schemas.tally import REPORTS_COUNTED, REPORTS_DUPLICATE, REPORTS_MALFORME
 from ..transforms.collection import Collection
 from ..transforms.count_days import CountDays, counts_of_day, summaries_of_days
 from ..transforms.report_files import ReportSlice, inspect_report_file
-from ..transforms.report_files_checks import COPY_ROWS, digest_of
+from ..transforms.report_files_checks import COPY_ROWS, digest_of, open_file
 from ..transforms.rows_read import WATCHED_ROWS
 from ..transforms.run_metrics import run_figures
 from ..transforms.summary import read_summary
@@ -210,7 +210,7 @@ def _require_new(day: date, file: InputFile, seen: dict[tuple[date, str], str]) 
 
 
 def count_days(
-    days: Sequence[DayInputs], collection: Collection, engine: Engine, folder: Path, metrics: dict[str, int | str]
+    days: Sequence[DayInputs], collection: Collection, engine: Engine, folder: str, metrics: dict[str, int | str]
 ) -> list[CountedDay]:
     """Count days, all of them in one job.
 
@@ -231,9 +231,9 @@ def count_days(
     rows = [day.rows for day in days]
     WATCHED_ROWS.begin(None if None in rows else sum(number for number in rows if number is not None))
     found: dict[str, int | str] = {}
-    with engine_pipeline(engine, writes_to=folder, metrics=found) as p:
-        _ = p | "Files" >> beam.Create(slices, reshuffle=False) | CountDays(collection, str(folder))
-    summaries = read_summary(str(folder / summaries_of_days()))
+    with engine_pipeline(engine, writes_to=[folder], metrics=found) as p:
+        _ = p | "Files" >> beam.Create(slices, reshuffle=False) | CountDays(collection, folder)
+    summaries = read_summary(f"{folder}/{summaries_of_days()}")
     tally = sum((Tally(one["tally"]) for one in summaries.values()), Tally())
     metrics.update(told_metrics(found, {"tally": tally}))
     return [_counted(day, collection, folder, summaries.get(day.day.isoformat())) for day in days]
@@ -246,7 +246,7 @@ def _added(day: DayInputs, collection: Collection) -> CountedDay:
     return CountedDay(source=source, refused=(), read=lambda: content)
 
 
-def _counted(day: DayInputs, collection: Collection, folder: Path, summary: Mapping[str, Any] | None) -> CountedDay:
+def _counted(day: DayInputs, collection: Collection, folder: str, summary: Mapping[str, Any] | None) -> CountedDay:
     """Put together what the job said of a day, and check that nothing was lost on the way."""
     tally = {} if summary is None else dict(summary["tally"])
     refused = () if summary is None else tuple((path, reason) for path, reason in summary["refused"])
@@ -263,16 +263,17 @@ def _counted(day: DayInputs, collection: Collection, folder: Path, summary: Mapp
     return CountedDay(source=source, refused=refused, read=partial(_content, day, collection, folder, source))
 
 
-def _content(day: DayInputs, collection: Collection, folder: Path, source: StoredDay) -> CountsStoreDay:
+def _content(day: DayInputs, collection: Collection, folder: str, source: StoredDay) -> CountsStoreDay:
     """Read the counts that the job left; a day without any report leaves none.
 
     Raises:
         RunError: They are not those of which the job told.
     """
-    path, counts = folder / counts_of_day(day.day), collection.mechanism.zero()
-    if path.is_file():
+    path, counts = f"{folder}/{counts_of_day(day.day)}", collection.mechanism.zero()
+    if FileSystems.exists(path):
         sizes = {name: len(cells) for name, cells in counts.cells.items()}
-        n, cells = counts_from_table(pq.read_table(path), sizes)[collection.round, MAIN_GROUP]
+        with open_file(path) as file:
+            n, cells = counts_from_table(pq.read_table(file), sizes)[collection.round, MAIN_GROUP]
         counts = Counts(n=n, cells=cells)
     if counts.n != source.reports:
         raise RunError(

@@ -20,7 +20,7 @@ from ..schemas.manifest import Manifest, Randomness
 from ..schemas.windows import in_window
 from ..transforms.collection import Collection
 from ..transforms.estimate import estimate_counts
-from ..transforms.paths import expand
+from ..transforms.paths import expand, is_local
 from ..transforms.publish import write_counts
 from ..transforms.run_metrics import run_figures
 from ..transforms.table_files import TableWriter
@@ -135,9 +135,9 @@ def aggregate_store(
     _require_sense(collection, run)
     clock, engine = Clock(), engine or Engine()
     store, done = CountsStore(run.folder, collection), _Done()
-    with OutputFolder(output, overwrite=overwrite) as result:
+    with OutputFolder(output, overwrite=overwrite, shared=engine.shares_disk) as result:
         if run.patterns:
-            _bring_up_to_date(store, collection, run, engine, result.staging / ".days", done)
+            _bring_up_to_date(store, collection, run, engine, result.part(".days"), done)
         days, gaps = _period(store, run)
         total, files = _estimate(store, collection, days, run.by, result.staging, format_)
         manifest = manifest_of(
@@ -186,7 +186,7 @@ def _require_sense(collection: Collection, run: StoreRun) -> None:
 
 
 def _bring_up_to_date(
-    store: CountsStore, collection: Collection, run: StoreRun, engine: Engine, folder: Path, done: _Done
+    store: CountsStore, collection: Collection, run: StoreRun, engine: Engine, folder: str, done: _Done
 ) -> None:
     paths = expand(run.patterns, any_file=True)
     found, refused = inspect_days(paths, collection, private=store.private, period=run.period)
@@ -203,7 +203,8 @@ def _bring_up_to_date(
     if not todo:
         _require_few_rejects([], done, run.limits)
         return
-    folder.mkdir()
+    if is_local(folder):
+        Path(folder).mkdir()
     counted = count_days(todo, collection, engine, folder, done.metrics)
     done.refused += [reason for one in counted for reason in one.refused]
     _require_few_rejects(counted, done, run.limits)
@@ -211,7 +212,8 @@ def _bring_up_to_date(
         source = before[inputs.day]
         store.put(one.read(), private=inputs.files[0].header.private, replaces=source)
         _note(done, inputs, one.source, source)
-    shutil.rmtree(folder)
+    if is_local(folder):
+        shutil.rmtree(folder)
 
 
 def _is_outside(day: date, run: StoreRun) -> bool:

@@ -20,8 +20,11 @@ from ..mechanisms.padding.choice import Choice
 from ..schemas.counts import MAIN_GROUP, counts_from_table
 from ..schemas.manifest import MANIFEST_NAME, Manifest
 from ..transforms.collection import Collection
+from ..transforms.paths import is_local
 from ..transforms.question_folder import QuestionFolder
+from ..transforms.report_files_checks import open_file
 from ..transforms.two_questions import length_collection, questions_of, resolved_collection
+from .output_store import StoreFolder, local_copy
 
 __all__ = ["aggregate_question", "open_question", "read_lengths", "with_choice"]
 
@@ -43,10 +46,12 @@ def open_question(collection: Collection, round_: int | None, state_folder: str 
     return folder
 
 
-def read_lengths(path: Path, question: Collection) -> Counts:
+def read_lengths(path: str | Path, question: Collection) -> Counts:
     """Read the counts of the length question that a job left at `path`."""
     zero = question.mechanism.zero()
-    groups = counts_from_table(pq.read_table(path), {name: len(cells) for name, cells in zero.cells.items()})
+    with open_file(str(path)) as file:
+        table = pq.read_table(file)
+    groups = counts_from_table(table, {name: len(cells) for name, cells in zero.cells.items()})
     n, cells = groups[0, MAIN_GROUP]
     return Counts(n=n, cells=cells)
 
@@ -95,22 +100,25 @@ def aggregate_question(
     if round_ == 1:
         question = length_collection(collection)
         manifest = aggregate(question, patterns, output, **options)
-        counts = read_lengths(Path(output) / "counts.parquet", question)
+        counts = read_lengths(local_copy(output) / "counts.parquet", question)
         choice = asked.choose(counts, collection.definition.estimator)
         told = with_choice(manifest, collection, choice)
         folder.resolve(choice, told.randomness)
     else:
         resolved = resolved_collection(collection, folder.padding())
         told = _choice_told(aggregate(resolved, patterns, output, **options), folder)
-    _write_again(told, Path(output))
+    _write_again(told, output)
     return told
 
 
-def _write_again(manifest: Manifest, folder: Path) -> None:
+def _write_again(manifest: Manifest, output: str | Path) -> None:
     """Replace the manifest of a published result."""
+    folder = local_copy(output)
     with TemporaryDirectory(dir=folder.absolute().parent, prefix=".manifest-") as other:
         manifest.write(Path(other))
         (Path(other) / MANIFEST_NAME).replace(folder / MANIFEST_NAME)
+    if not is_local(str(output)):
+        StoreFolder(str(output), "--output").send(folder / MANIFEST_NAME)
 
 
 def _choice_told(manifest: Manifest, folder: QuestionFolder) -> Manifest:

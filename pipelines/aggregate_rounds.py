@@ -28,10 +28,11 @@ from ..transforms.estimate import GatherCounts, estimates_batch
 from ..transforms.paths import expand
 from ..transforms.publish import WriteCounts, write_counts
 from ..transforms.report_files import ReadReports, ReportInputs, inspect_reports
+from ..transforms.report_files_checks import open_file
 from ..transforms.round_folder import RoundFolder
 from ..transforms.summary import WriteSummary, read_summary
 from ..transforms.table_files import write_table
-from .output import OutputFolder
+from .output import OutputFolder, parts_of
 from .randomness_options import new_secret_file, read_secret_file
 from .results import manifest_of, reports_counted
 from .running import Clock, Engine, engine_pipeline
@@ -100,7 +101,9 @@ def feedback_for(
 def read_round(path: str, one: Collection) -> Counts:
     """Read the counts of one round that a job left at `path`."""
     zero = one.mechanism.zero()
-    groups = counts_from_table(pq.read_table(path), {name: len(cells) for name, cells in zero.cells.items()})
+    with open_file(path) as file:
+        table = pq.read_table(file)
+    groups = counts_from_table(table, {name: len(cells) for name, cells in zero.cells.items()})
     n, cells = groups[one.round, MAIN_GROUP]
     return Counts(n=n, cells=cells)
 
@@ -187,8 +190,8 @@ def aggregate_round(
     period = _one_period(inputs, folder)
     server = _server_secret(folder, server_secret)
     private = inputs.private and folder.status.private
-    with OutputFolder(output, overwrite=overwrite) as result:
-        counts, reports = _count(one, inputs, engine, result.staging)
+    with OutputFolder(output, overwrite=overwrite, shared=engine.shares_disk) as result:
+        counts, reports = _count(one, inputs, engine, result)
         users = folder.answered(1)
         _check_answers(folder, round_, reports["counted"] + reports["malformed"])
         state = protocol.advance(state, counts)
@@ -266,7 +269,8 @@ def estimate_stored(
 
 def _stored_state(collection: Collection, protocol: MultiRound, path: str) -> tuple[FileHeader, State]:
     """Advance through the rounds of a counts file."""
-    table = pq.read_table(path)
+    with open_file(path) as file:
+        table = pq.read_table(file)
     header = FileHeader.read(table.schema.metadata, path)
     header.require(kind="counts", fingerprint=collection.fingerprint, path=path)
     sizes = {name: len(cells) for name, cells in protocol.zero().cells.items()}
@@ -304,10 +308,13 @@ def _server_secret(folder: RoundFolder, path: str | Path | None) -> Secret:
     return new_secret_file(folder.secret_file)
 
 
-def _count(one: Collection, inputs: ReportInputs, engine: Engine, staging: Path) -> tuple[Counts, Mapping[str, int]]:
+def _count(
+    one: Collection, inputs: ReportInputs, engine: Engine, result: OutputFolder
+) -> tuple[Counts, Mapping[str, int]]:
     """Run the job of one round."""
-    counts_file, summary_file = staging / ".round.parquet", staging / ".summary.json"
-    with engine_pipeline(engine, writes_to=staging) as p:
+    names = [".round.parquet", ".summary.json"]
+    counts_file, summary_file = map(result.part, names)
+    with engine_pipeline(engine, writes_to=parts_of(result)) as p:
         slices = p | "Files" >> beam.Create(inputs.slices, reshuffle=False) | beam.Reshuffle()
         reports = slices | "Reports" >> ReadReports(one)  # record batches of reports
         summaries = []
@@ -316,12 +323,11 @@ def _count(one: Collection, inputs: ReportInputs, engine: Engine, staging: Path)
             summaries.append(repeated)
         blocks, counted = reports | "Count" >> CountReports(one)  # ((round, group, block), Counts)
         counts = blocks | "Gather" >> GatherCounts(one)  # ((round, group), Counts)
-        written = counts | "WriteCounts" >> WriteCounts(one, str(counts_file))
-        (*summaries, counted, written) | "Summary" >> WriteSummary(str(summary_file))
-    summary = read_summary(str(summary_file))
-    found = read_round(str(counts_file), one)
-    for file in (counts_file, summary_file):
-        file.unlink()
+        written = counts | "WriteCounts" >> WriteCounts(one, counts_file)
+        (*summaries, counted, written) | "Summary" >> WriteSummary(summary_file)
+    summary = read_summary(summary_file)
+    found = read_round(counts_file, one)
+    result.discard(*names)
     reports_found = reports_counted(summary)
     if inputs.rows is not None and sum(reports_found.values()) != inputs.rows:
         raise RunError(

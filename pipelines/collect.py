@@ -23,7 +23,7 @@ from .charging import charging
 from .client import RecordSource, check_records, read_records, spill_folder
 from .ledger import EVERYBODY
 from .length_answers import LengthAnswers
-from .output import OutputFolder, distinct_folders, optional_folder, publish
+from .output import OutputFolder, distinct_folders, optional_folder, parts_of, publish
 from .results import describe, finish_files, reports_counted, require_every_key
 from .running import Clock, Engine, engine_pipeline
 
@@ -130,15 +130,15 @@ def collect_once(
     inputs = run.source.inspect(run.records_of)
     private, period, memoised = run.randomness.private, run.randomness.period, run.memo is not None
     with ExitStack() as stack:
-        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
-        reports_to = optional_folder(stack, keep_reports, run.overwrite, "--keep-reports")
-        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
+        shared = run.engine.shares_disk
+        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite, shared=shared))
+        reports_to = optional_folder(stack, keep_reports, run.overwrite, "--keep-reports", shared=shared)
+        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects", shared=shared)
         distinct_folders(result, reports_to, rejects_to)
         spill = stack.enter_context(spill_folder(run.engine))
-        staging = result.staging
         charge = stack.enter_context(charging(run)) if before is None else before.charge
         told: dict[str, int | str] = {}
-        with engine_pipeline(run.engine, writes_to=result.staging, metrics=told) as p:
+        with engine_pipeline(run.engine, writes_to=parts_of(result, reports_to, rejects_to), metrics=told) as p:
             records, read = read_records(
                 p, run.records_of, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )  # record batches of canonical records; summaries
@@ -152,21 +152,19 @@ def collect_once(
             summaries = [
                 read,
                 counted,
-                estimates | "WriteEstimates" >> WriteEstimates(str(staging / "estimates"), format_),
+                estimates | "WriteEstimates" >> WriteEstimates(result.part("estimates"), format_),
                 counts
                 | "WriteCounts"
                 >> WriteCounts(
-                    collection, str(staging / "counts.parquet"), private=private, period=period, memoised=memoised
+                    collection, result.part("counts.parquet"), private=private, period=period, memoised=memoised
                 ),
             ]
             if reports_to is not None:
-                keep = WriteReports(
-                    collection, str(reports_to.staging), period=period, private=private, memoised=memoised
-                )
+                keep = WriteReports(collection, reports_to.parts, period=period, private=private, memoised=memoised)
                 summaries.append(reports | "WriteReports" >> keep)
             summaries += charge.digests(reports, collection)
-            tuple(summaries) | "Summary" >> WriteSummary(str(staging / _SUMMARY))
-        summary = read_summary(str(staging / _SUMMARY))
+            tuple(summaries) | "Summary" >> WriteSummary(result.part(_SUMMARY))
+        summary = read_summary(result.part(_SUMMARY))
         counted_now = reports_counted(summary)["counted"]
         check_records(summary, run.source, inputs, reports=counted_now + (before.answers if before else 0))
         spent = charge.settle(summary, counted_now)
@@ -226,13 +224,14 @@ def perturb_once(
     inputs = run.source.inspect(run.records_of)
     private, period = run.randomness.private, run.randomness.period
     with ExitStack() as stack:
-        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
-        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
+        shared = run.engine.shares_disk
+        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite, shared=shared))
+        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects", shared=shared)
         distinct_folders(result, rejects_to)
         spill = stack.enter_context(spill_folder(run.engine))
         charge = stack.enter_context(charging(run, paid_with=paid_with))
         told: dict[str, int | str] = {}
-        with engine_pipeline(run.engine, writes_to=result.staging, metrics=told) as p:
+        with engine_pipeline(run.engine, writes_to=parts_of(result, rejects_to), metrics=told) as p:
             records, read = read_records(
                 p, run.records_of, run.source, inputs, run.secret, spill=spill, rejects=_path(rejects_to)
             )
@@ -241,7 +240,7 @@ def perturb_once(
             )
             written = reports | "WriteReports" >> WriteReports(
                 collection,
-                str(result.staging),
+                result.parts,
                 format_,
                 period=period,
                 private=private,
@@ -249,8 +248,8 @@ def perturb_once(
                 window_start=run.window_start,
                 window_seconds=run.window_seconds,
             )
-            (read, written, *charge.digests(reports)) | "Summary" >> WriteSummary(str(result.staging / _SUMMARY))
-        summary = read_summary(str(result.staging / _SUMMARY))
+            (read, written, *charge.digests(reports)) | "Summary" >> WriteSummary(result.part(_SUMMARY))
+        summary = read_summary(result.part(_SUMMARY))
         sent = sum(rows for kind, _, rows in summary["files"] if kind == "reports")
         # of two questions each user answers one, so that a part of the users sent these
         check_records(summary, run.source, inputs, reports=sent if run.group is None else None)
@@ -262,4 +261,4 @@ def perturb_once(
 
 
 def _path(folder: OutputFolder | None) -> str | None:
-    return None if folder is None else str(folder.staging)
+    return None if folder is None else folder.parts

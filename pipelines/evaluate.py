@@ -164,7 +164,7 @@ def _true_figures(collection: Collection, source: RecordSource, engine: Engine, 
     beside = None if engine.shares_disk else result.absolute().parent  # a cluster does not see our temporary folder
     with tempfile.TemporaryDirectory(prefix=".ldp-beam-", dir=beside) as folder, spill_folder(engine) as spill:
         truth_path, summary_path = f"{folder}/truth.npz", f"{folder}/summary.json"
-        with engine_pipeline(engine, writes_to=Path(folder)) as p:
+        with engine_pipeline(engine, writes_to=[folder]) as p:
             # The digests only bring rows together here; the secret is forgotten afterwards.
             records, read = read_records(p, collection, source, inputs, Secret.new(), spill=spill)
             has_values = collection.definition.has_values

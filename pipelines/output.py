@@ -3,6 +3,8 @@
 A run writes into a staging folder beside the wanted one; only when everything is there and checked does the
 staging folder take the wanted name. An existing result is not replaced unless asked, and a folder that holds
 anything but a result of ours is never touched. For object stores see `output_store`.
+
+Workers write into `OutputFolder.parts`: the staging folder wherever they see it, and else a prefix in the store.
 """
 
 from __future__ import annotations
@@ -10,16 +12,19 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
+from apache_beam.io.filesystems import FileSystems
+
 from ..errors import InputError, RunError
 from ..schemas.manifest import Manifest
 from ..transforms.paths import is_local
-from .output_store import StoreFolder, local_copy
+from .output_store import StoreFolder, fetch, local_copy, size_of
 
-__all__ = ["OutputFolder", "distinct_folders", "optional_folder", "publish"]
+__all__ = ["OutputFolder", "distinct_folders", "optional_folder", "parts_of", "publish"]
 
 _OURS = re.compile(r"(estimates|counts|reports|rejects)[-0-9a-z]*\.(parquet|avro|csv|json)|manifest\.json")
 
@@ -31,19 +36,26 @@ class OutputFolder:
         path: the wanted folder.
         overwrite: replace an earlier result.
         option: name of the option that gave the path, for messages.
+        shared: whether every worker surely sees this machine's files.
 
     Raises:
         InputError: Something is in the way.
     """
 
-    def __init__(self, path: str | Path, *, overwrite: bool = False, option: str = "--output") -> None:
+    def __init__(
+        self, path: str | Path, *, overwrite: bool = False, option: str = "--output", shared: bool = True
+    ) -> None:
         #: What people call it.
         self.name = str(path)
         #: Where the result is sent to, of an object store.
         self.store = None if is_local(self.name) else StoreFolder(self.name, option)
         self.path = local_copy(path)
         self._check(overwrite, option)
+        #: What this process writes.
         self.staging = self.path.absolute().parent / f".{self.path.name}.{uuid.uuid4().hex[:12]}.partial"
+        #: Where workers write: a folder, or a prefix in the store.
+        self.parts = str(self.staging) if self.store is None or shared else self.store.staging
+        self._moved: dict[str, str] = {}
 
     def _check(self, overwrite: bool, option: str) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
@@ -76,6 +88,40 @@ class OutputFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shutil.rmtree(self.staging, ignore_errors=True)
+        if self.store is not None and not is_local(self.parts):
+            self.store.clear_staging()
+
+    def part(self, name: str) -> str:
+        """Return the path of a file that one worker writes."""
+        return f"{self.parts}/{name}"
+
+    def settle(self, path: str, name: str, *, bring: bool = True) -> None:
+        """Let a worker's file be the file `name` of the result.
+
+        Args:
+            path: as the worker told it.
+            name: its final name.
+            bring: let a file in a store pass through this machine, instead of moving it there when all is published.
+
+        Raises:
+            RunError: The file cannot be seen from here.
+        """
+        try:
+            if is_local(path):
+                Path(path).rename(self.staging / name)
+            elif bring:
+                fetch(path, self.staging / name)
+            else:
+                size_of(path)
+                self._moved[name] = path
+        except Exception as error:  # what clients of stores raise is of any type
+            raise RunError(
+                f"A worker reported the file {path.rpartition('/')[2]}, which cannot be seen from here: {error}."
+            ) from error
+
+    def discard(self, *names: str) -> None:
+        """Delete files that workers wrote and that are no part of the result."""
+        FileSystems.delete([self.part(name) for name in names])
 
     def publish(self) -> None:
         """Give the staging folder the wanted name, replacing an earlier result, and send it to its store if it has one.
@@ -97,14 +143,21 @@ class OutputFolder:
             raise RunError(f"{self.path}: the result could not be put in place: {error}.") from error
         shutil.rmtree(retired, ignore_errors=True)
         if self.store is not None:
-            self.store.replace(self.path)
+            self.store.replace(self.path, self._moved)
 
 
-def optional_folder(stack: ExitStack, path: str | Path | None, overwrite: bool, option: str) -> OutputFolder | None:
+def optional_folder(
+    stack: ExitStack, path: str | Path | None, overwrite: bool, option: str, *, shared: bool = True
+) -> OutputFolder | None:
     """Open a folder that may not have been asked for."""
     if path is None:
         return None
-    return stack.enter_context(OutputFolder(path, overwrite=overwrite, option=option))
+    return stack.enter_context(OutputFolder(path, overwrite=overwrite, option=option, shared=shared))
+
+
+def parts_of(*folders: OutputFolder | None) -> Sequence[str]:
+    """Return where workers write."""
+    return [folder.parts for folder in folders if folder is not None]
 
 
 def distinct_folders(*folders: OutputFolder | None) -> None:

@@ -1,27 +1,40 @@
-"""Results in object stores: made on this machine, then sent, the manifest last.
+"""Results in object stores, the manifest last.
 
 A store has no folders that could be renamed at once. So the manifest is the mark of a complete result: an earlier one
-is deleted before anything else is sent, and the new one is sent when all other files are there.
+is deleted before anything else is put there, and the new one is sent when all other files are there.
+
+Where workers see this machine's files, a result is made here and then sent. Workers on other machines write into the
+store themselves, under a prefix that no reader looks into and that is gone when the run is over; what belongs to the
+result is given its name within the store, and what is small passes through this machine.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from ..errors import InputError, RunError
 from ..schemas.manifest import MANIFEST_NAME
-from ..transforms.paths import is_local, store_hint
+from ..transforms.paths import STAGING, is_local, store_hint
 
-__all__ = ["StoreFolder", "local_copy"]
+__all__ = ["StoreFolder", "fetch", "local_copy", "size_of"]
 
 _copies: dict[str, Path] = {}
+#: Objects that one request of a thread moves, and how many threads there are: a move is a copy, which takes its time.
+_BATCH: Final = 50
+_THREADS: Final = 8
+#: Larger objects are not copied by S3 in one request.
+_LARGEST_COPY: Final = 5_000_000_000
 
 
 def local_copy(path: str | Path) -> Path:
@@ -46,6 +59,8 @@ class StoreFolder:
 
     def __init__(self, url: str, option: str) -> None:
         self.url = url.rstrip("/")
+        #: Where workers that do not see this machine's files write.
+        self.staging = f"{self.url}/{STAGING}{uuid.uuid4().hex[:12]}"
         self._option = option
 
     def names(self) -> list[str]:
@@ -78,26 +93,32 @@ class StoreFolder:
                 "bucket exists and that you may write there."
             ) from error
 
-    def replace(self, folder: Path) -> None:
+    def replace(self, folder: Path, parts: Mapping[str, str] | None = None) -> None:
         """Send the files of a local folder, the manifest last, instead of whatever is there.
+
+        Args:
+            folder: what was made here.
+            parts: what workers left in the staging prefix, by the name that it gets.
 
         Raises:
             RunError: The store refused; without a manifest what is there is not a result.
         """
-        names = sorted(path.name for path in folder.iterdir())
+        names, parts = sorted(path.name for path in folder.iterdir()), parts or {}
         try:
             before = self.names()
             self._delete([MANIFEST_NAME] if MANIFEST_NAME in before else [])
+            self._move(parts)
             for name in sorted(names, key=lambda one: one == MANIFEST_NAME):
-                self._send(folder / name)
-            self._delete([name for name in before if name not in names])
+                self.send(folder / name)
+            self._delete([name for name in before if name not in names and name not in parts])
         except Exception as error:  # what clients of stores raise is of any type
             raise RunError(
                 f"{self.url}: the result could not be sent ({type(error).__name__}: {error}). Without its manifest "
                 "what is there does not count as a result; run again with --overwrite."
             ) from error
 
-    def _send(self, path: Path) -> None:
+    def send(self, path: Path) -> None:
+        """Send one file, under its name."""
         target = f"{self.url}/{path.name}"
         with (
             path.open("rb") as source,
@@ -105,6 +126,62 @@ class StoreFolder:
         ):
             shutil.copyfileobj(source, to, 1 << 20)
 
+    def _move(self, parts: Mapping[str, str]) -> None:
+        """Give objects of the staging prefix their names; their bytes do not pass through this machine."""
+        pairs = [(source, f"{self.url}/{name}") for name, source in parts.items()]
+        sizes = {source: size_of(source) for source, _ in pairs}
+        for source, target in pairs:
+            if sizes[source] > _LARGEST_COPY:
+                _stream(source, target)
+        small = [pair for pair in pairs if sizes[pair[0]] <= _LARGEST_COPY]
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(_rename, _batches(small)))
+
+    def clear_staging(self) -> None:
+        """Delete what workers left; what cannot be deleted is told, and is no part of any result."""
+        try:
+            (match,) = FileSystems.match([f"{self.staging}/**"])
+            left = [entry.path for entry in match.metadata_list]
+            if left:
+                FileSystems.delete(left)
+        except Exception as error:  # what clients of stores raise is of any type, and the run's own end matters more
+            logging.getLogger(__name__).warning("%s could not be deleted: %s", self.staging, error)
+
     def _delete(self, names: list[str]) -> None:
         if names:
             FileSystems.delete([f"{self.url}/{name}" for name in names])
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of an object.
+
+    Raises:
+        FileNotFoundError: It is not there.
+    """
+    (match,) = FileSystems.match([path])
+    if not match.metadata_list:
+        raise FileNotFoundError(f"{path} is not there")
+    return int(match.metadata_list[0].size_in_bytes)
+
+
+def fetch(path: str, to: Path) -> None:
+    """Bring an object to this machine."""
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as source, to.open("wb") as file:
+        shutil.copyfileobj(source, file, 1 << 20)
+
+
+def _stream(source: str, target: str) -> None:
+    with (
+        FileSystems.open(source, compression_type=CompressionTypes.UNCOMPRESSED) as file,
+        FileSystems.create(target, compression_type=CompressionTypes.UNCOMPRESSED) as to,
+    ):
+        shutil.copyfileobj(file, to, 1 << 24)
+
+
+def _batches(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
+    for start in range(0, len(pairs), _BATCH):
+        yield pairs[start : start + _BATCH]
+
+
+def _rename(pairs: Sequence[tuple[str, str]]) -> None:
+    FileSystems.rename([source for source, _ in pairs], [target for _, target in pairs])

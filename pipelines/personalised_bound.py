@@ -70,7 +70,7 @@ def _truth(collection: Collection, mechanism: PUM, source: RecordSource, result:
     beside = None if engine.shares_disk else result.absolute().parent  # a cluster does not see our temporary folder
     with tempfile.TemporaryDirectory(prefix=".ldp-beam-", dir=beside) as folder, spill_folder(engine) as spill:
         path = f"{folder}/symbols.npz"
-        with engine_pipeline(engine, writes_to=Path(folder)) as p:
+        with engine_pipeline(engine, writes_to=[folder]) as p:
             records, _ = read_records(p, collection, source, inputs, Secret.new(), spill=spill)
             sums = records | "Symbols" >> CountSymbols(mechanism)  # one SymbolTruth
             sums | "WriteSymbols" >> beam.ParDo(_WriteSymbols(path))

@@ -1,4 +1,4 @@
-"""Checks before a run on workers that are not this process: their versions, and whether we see what they write.
+"""Checks before a run on workers that are not this process: their versions, and whether both sides see what is written.
 
 The checks are a small job of their own on the same engine, so that a worker that cannot run ours is refused
 before it sees a record.
@@ -14,9 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
 
 from ..engines import docker_answers
 from ..errors import InputError, RunError
+from ..transforms.paths import is_local, store_hint
 from .engine_target import Target
 
 __all__ = ["CheckWorkers", "check_docker", "marker_in", "worker_versions"]
@@ -59,13 +62,13 @@ class CheckWorkers(beam.PTransform):
 
     Args:
         expected: what `worker_versions` gives here.
-        folder: where the run will write, with a marker that `marker_in` put there; None to leave it out.
-        marker: the marker's name.
+        markers: folders where the run will write, or prefixes in a store, each with the name of the marker that
+            `marker_in` put there.
     """
 
-    def __init__(self, expected: Mapping[str, str], folder: str | None = None, marker: str = "") -> None:
+    def __init__(self, expected: Mapping[str, str], markers: Mapping[str, str]) -> None:
         super().__init__()
-        self._check = _Check(dict(expected), folder, marker)
+        self._check = _Check(dict(expected), dict(markers))
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[str]:
         return (
@@ -77,8 +80,9 @@ class CheckWorkers(beam.PTransform):
 
 
 class _Check(beam.DoFn):
-    def __init__(self, expected: dict[str, str], folder: str | None, marker: str) -> None:
-        self._expected, self._folder, self._marker = expected, folder, marker
+    def __init__(self, expected: dict[str, str], markers: dict[str, str]) -> None:
+        self._expected, self._markers = expected, markers
+        self._seen: set[str] = set()
 
     def process(self, element: int) -> Iterator[str]:
         host = socket.gethostname()
@@ -89,37 +93,81 @@ class _Check(beam.DoFn):
                 f"The worker on {host} has other versions than this machine: {', '.join(wrong)}. Install the same "
                 "on both; nothing was read."
             )
-        if self._folder is not None:
-            if not Path(self._folder, self._marker).is_file():
-                raise InputError(
-                    f"The worker on {host} does not see the output folder {Path(self._folder).parent} of this machine. "
-                    "Give a folder on a file system that all machines share; nothing was read."
-                )
-            Path(self._folder, f"{_ANSWER}{uuid.uuid4().hex}").touch()
+        for folder in self._markers.keys() - self._seen:
+            check = _check_folder if is_local(folder) else _check_store
+            check(host, folder, self._markers[folder])
+            self._seen.add(folder)  # a worker's copy of this object looks once
         yield host
 
     def _differs(self, name: str, found: Mapping[str, str]) -> bool:
         return found[name] != self._expected[name]
 
 
-def marker_in(folder: Path) -> str:
-    """Put a file into a folder that workers have to see, and return its name."""
+def _check_folder(host: str, folder: str, marker: str) -> None:
+    if not Path(folder, marker).is_file():
+        raise InputError(
+            f"The worker on {host} does not see the output folder {_shown(folder)} of this machine. Give a folder on a "
+            "file system that all machines share, or a prefix in an object store; nothing was read."
+        )
+    Path(folder, _answer()).touch()
+
+
+def _check_store(host: str, folder: str, marker: str) -> None:
+    try:
+        seen = FileSystems.exists(f"{folder}/{marker}")
+        _write(f"{folder}/{_answer()}")
+    except Exception as error:  # what clients of stores raise is of any type
+        raise InputError(
+            f"The worker on {host} cannot write to {folder} ({type(error).__name__}: {error}). Workers send their part "
+            f"of the result there themselves and need the credentials of the store.{store_hint(folder)} Nothing was "
+            "read."
+        ) from error
+    if not seen:
+        raise InputError(
+            f"The worker on {host} does not find in {folder} what this machine put there: it talks to another store. "
+            "Give workers the endpoint and the credentials that this machine has; nothing was read."
+        )
+
+
+def _answer() -> str:
+    return f"{_ANSWER}{uuid.uuid4().hex}"
+
+
+def _write(path: str) -> None:
+    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        file.write(b"ldp-beam")
+
+
+def _shown(folder: str) -> Path:
+    """What a person calls a folder: a staging folder lies beside the wanted one."""
+    path = Path(folder)
+    return path.parent if path.name.startswith(".") else path
+
+
+def marker_in(folder: str) -> str:
+    """Put a file into a folder that workers have to see, or under a prefix in a store, and return its name."""
     name = f".here-{uuid.uuid4().hex}"
-    (folder / name).touch()
+    if is_local(folder):
+        Path(folder, name).touch()
+    else:
+        _write(f"{folder}/{name}")
     return name
 
 
-def clear_answers(folder: Path, marker: str) -> None:
+def clear_answers(folder: str, marker: str) -> None:
     """Take away what the check left, and require that some worker's file is among it.
 
     Raises:
         RunError: Workers wrote, and nothing arrived here.
     """
-    answers = list(folder.glob(f"{_ANSWER}*"))
-    for path in (*answers, folder / marker):
-        path.unlink(missing_ok=True)
+    if is_local(folder):
+        answers = [str(path) for path in Path(folder).glob(f"{_ANSWER}*")]
+    else:
+        (match,) = FileSystems.match([f"{folder}/{_ANSWER}*"])
+        answers = [entry.path for entry in match.metadata_list]
+    FileSystems.delete([*answers, f"{folder}/{marker}"])
     if not answers:
         raise RunError(
-            f"The workers wrote into {folder.parent}, and nothing of it can be seen from this machine. Give an output "
-            "folder on a file system that all machines share."
+            f"The workers wrote into {_shown(folder) if is_local(folder) else folder}, and nothing of it can be seen "
+            "from this machine. Give an output folder on a file system that all machines share."
         )

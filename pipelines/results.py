@@ -38,6 +38,8 @@ __all__ = [
     "told_metrics",
 ]
 
+#: What grows with the keys and not with the people.
+_SMALL = ("estimates", "counts")
 _REPORT_TALLIES = (REPORTS_COUNTED, REPORTS_DUPLICATE, REPORTS_MALFORMED)
 
 
@@ -74,7 +76,7 @@ def finish_files(
             raise RunError(f"A worker wrote {kind} where none were asked for.")
         for number, (path, rows) in enumerate(sorted(files, key=lambda file: (-file[1], file[0]))):
             final = _final_name(kind, Path(path), number, len(files))
-            _settle(Path(path), folder.staging / final)
+            folder.settle(path, final, bring=kind in _SMALL)
             kept.add(folder.staging / final)
             listed.append({"kind": kind, "name": final, "rows": rows})
     for folder in {f for f in folders.values() if f is not None}:
@@ -122,13 +124,6 @@ def _final_name(kind: str, path: Path, number: int, total: int) -> str:
     if kind in ("estimates", "counts"):
         return path.name
     return f"{kind}-{number:05d}-of-{total:05d}{path.suffix}"
-
-
-def _settle(path: Path, final: Path) -> None:
-    try:
-        path.rename(final)
-    except OSError as error:
-        raise RunError(f"A worker reported the file {path.name}, which cannot be seen from here: {error}.") from error
 
 
 def mechanism_figures(mechanism: Mechanism) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from ..transforms.summary import WriteSummary, read_summary
 from .aggregate_rounds import feedback_for, protocol_of, read_round, rounds_epsilon, write_state
 from .charging import Charge, charging
 from .client import check_records, read_records, spill_folder
-from .output import OutputFolder, distinct_folders, optional_folder, publish
+from .output import OutputFolder, distinct_folders, optional_folder, parts_of, publish
 from .results import describe, finish_files, reports_counted
 from .running import Clock, engine_pipeline, engine_session
 
@@ -135,9 +135,10 @@ def _refuse_memo(run: ClientRun) -> None:
 
 
 def _open_folders(stack: ExitStack, run: ClientRun, output: str | Path, keep_reports: str | Path | None) -> _Folders:
-    result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
-    reports = optional_folder(stack, keep_reports, run.overwrite, "--keep-reports")
-    rejects = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
+    shared = run.engine.shares_disk
+    result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite, shared=shared))
+    reports = optional_folder(stack, keep_reports, run.overwrite, "--keep-reports", shared=shared)
+    rejects = optional_folder(stack, run.rejects, run.overwrite, "--rejects", shared=shared)
     distinct_folders(result, reports, rejects)
     return _Folders(result=result, reports=reports, rejects=rejects)
 
@@ -153,11 +154,14 @@ def _ask(
     """Run the job of one round, records → reports → counts; with its summary and what the ledger charged."""
     asked = protocol.for_round(state)
     one, answering = run.collection.for_round(asked), run.collection.for_round(asked.answering(feedback))
-    private, period, staging = run.randomness.private, run.randomness.period, folders.result.staging
-    counts_file, summary_file = staging / ".round.parquet", staging / ".summary.json"
-    rejects = str(folders.rejects.staging) if folders.rejects is not None and state.round == 1 else None
+    private, period = run.randomness.private, run.randomness.period
+    # Names of their own: an attempt of an earlier round that somehow still runs writes into none of these.
+    names = [f".round-{state.round}.parquet", f".summary-{state.round}.json"]
+    counts_file, summary_file = map(folders.result.part, names)
+    writes_to = parts_of(folders.result, folders.reports, folders.rejects)
+    rejects = folders.rejects.parts if folders.rejects is not None and state.round == 1 else None
     with charging(replace(run, collection=one)) as charge:
-        with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=staging) as p:
+        with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=writes_to) as p:
             records, read = read_records(
                 p, run.collection, run.source, inputs, run.secret, spill=spill, rejects=rejects
             )  # record batches of canonical records; summaries
@@ -165,18 +169,17 @@ def _ask(
             # ---- the boundary: from here on there are no records, only reports ----
             blocks, counted = reports | "Count" >> CountReports(one)  # ((round, group, block), Counts)
             counts = blocks | "Gather" >> GatherCounts(one)  # ((round, group), Counts)
-            summaries = [read, counted, counts | "WriteCounts" >> WriteCounts(one, str(counts_file))]
+            summaries = [read, counted, counts | "WriteCounts" >> WriteCounts(one, counts_file)]
             if folders.reports is not None:
-                keep = WriteReports(one, str(folders.reports.staging), period=period, private=private)
+                keep = WriteReports(one, folders.reports.parts, period=period, private=private)
                 summaries.append(reports | "WriteReports" >> keep)
-            (*summaries, *charge.digests(reports)) | "Summary" >> WriteSummary(str(summary_file))
-        summary = read_summary(str(summary_file))
+            (*summaries, *charge.digests(reports)) | "Summary" >> WriteSummary(summary_file)
+        summary = read_summary(summary_file)
         sent = reports_counted(summary)["counted"]
         check_records(summary, run.source, inputs, reports=sent)
         charged = charge.settle(summary, sent) or {}
-    found = read_round(str(counts_file), one)
-    for file in (counts_file, summary_file):
-        file.unlink()
+    found = read_round(counts_file, one)
+    folders.result.discard(*names)
     return found, summary, charged
 
 
@@ -188,7 +191,7 @@ def _settle_reports(summary: Mapping[str, Any], folder: OutputFolder | None, rou
         if folder is None:
             raise RunError("A worker wrote reports where none were asked for.")
         name = f"reports-round-{round_}-{number:05d}-of-{len(files):05d}{Path(path).suffix}"
-        Path(path).rename(folder.staging / name)
+        folder.settle(path, name, bring=False)
         listed.append({"kind": "reports", "name": name, "rows": -rows, "round": round_})
     return listed
 
@@ -231,11 +234,12 @@ def perturb_round(
     one = _answering(run.collection, protocol, folder, round_)
     inputs = run.source.inspect(run.collection)
     with ExitStack() as stack:
-        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
-        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects")
+        shared = run.engine.shares_disk
+        result = stack.enter_context(OutputFolder(output, overwrite=run.overwrite, shared=shared))
+        rejects_to = optional_folder(stack, run.rejects, run.overwrite, "--rejects", shared=shared)
         distinct_folders(result, rejects_to)
         charge = stack.enter_context(charging(replace(run, collection=one)))
-        summary = _answer(run, inputs, one, result, rejects_to, format_, charge)
+        summary = _answer(run, inputs, one, result, rejects_to, folder, format_, charge)
         sent = sum(rows for kind, _, rows in summary["files"] if kind == "reports")
         check_records(summary, run.source, inputs, reports=sent)
         users = _new_answers(summary, folder, round_)
@@ -279,24 +283,26 @@ def _answer(
     one: Collection,
     result: OutputFolder,
     rejects: OutputFolder | None,
+    folder: RoundFolder,
     format_: str,
     charge: Charge,
 ) -> dict[str, Any]:
     """Run the job: records → report files and files of digests, in the staging folder."""
-    private, period, staging = run.randomness.private, run.randomness.period, result.staging
-    summary_file = staging / ".summary.json"
-    rejects_to = None if rejects is None else str(rejects.staging)
-    with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=staging) as p:
+    private, period = run.randomness.private, run.randomness.period
+    summary_file = result.part(".summary.json")
+    writes_to = [*parts_of(result, rejects), *([str(folder.path)] if one.round > 1 else [])]  # the signs are read there
+    rejects_to = None if rejects is None else rejects.parts
+    with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=writes_to) as p:
         records, read = read_records(p, run.collection, run.source, inputs, run.secret, spill=spill, rejects=rejects_to)
         reports = records | "Perturb" >> PerturbRecords(one, run.secret, period=period)
         summaries = (
             read,
-            records | "WriteAnswers" >> WriteAnswers(str(staging)),
-            reports | "WriteReports" >> WriteReports(one, str(staging), format_, period=period, private=private),
+            records | "WriteAnswers" >> WriteAnswers(result.parts),
+            reports | "WriteReports" >> WriteReports(one, result.parts, format_, period=period, private=private),
             *charge.digests(reports),
         )
-        summaries | "Summary" >> WriteSummary(str(summary_file))
-    return read_summary(str(summary_file))
+        summaries | "Summary" >> WriteSummary(summary_file)
+    return read_summary(summary_file)
 
 
 def _new_answers(summary: dict[str, Any], folder: RoundFolder, round_: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

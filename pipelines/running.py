@@ -6,11 +6,10 @@ import importlib.metadata
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -23,7 +22,7 @@ from .preflight import CheckWorkers, clear_answers, marker_in, worker_versions
 from .runtime import Runtime, engine_session, open_runtime
 from .stream_metrics import read_metrics
 
-__all__ = ["Clock", "Engine", "engine_pipeline", "engine_session", "versions"]
+__all__ = ["Clock", "Engine", "check_workers", "engine_pipeline", "engine_session", "versions"]
 
 _CANCEL_SECONDS = 10.0
 
@@ -74,13 +73,14 @@ class Engine:
 
 @contextmanager
 def engine_pipeline(
-    engine: Engine, *, writes_to: Path | None = None, metrics: dict[str, int | str] | None = None
+    engine: Engine, *, writes_to: Sequence[str] = (), metrics: dict[str, int | str] | None = None
 ) -> Iterator[beam.Pipeline]:
     """Yield a pipeline that runs, and is waited for, when the block ends.
 
     Args:
         engine: where to run.
-        writes_to: the folder that workers write into; checked where they may be on other machines.
+        writes_to: the folders that workers write into, or prefixes in stores; checked where they may be on other
+            machines.
         metrics: is filled with what the engine's counters say at the end, see `read_metrics`.
 
     Raises:
@@ -88,7 +88,7 @@ def engine_pipeline(
         RunError: Anything else that made the run fail.
     """
     with open_runtime(engine) as runtime:
-        _check_workers(runtime, writes_to)
+        check_workers(runtime, writes_to)
         pipeline = beam.Pipeline(runner=runtime.runner, options=runtime.options())
         yield pipeline
         result = _run(pipeline)
@@ -96,14 +96,19 @@ def engine_pipeline(
             metrics.update(read_metrics(result))
 
 
-def _check_workers(runtime: Runtime, folder: Path | None) -> None:
-    if runtime.target.shares_disk or (runtime.checked and folder is None):
+def check_workers(runtime: Runtime, folders: Sequence[str]) -> None:
+    """Run the checks of `preflight` where workers may be on other machines.
+
+    Raises:
+        LdpBeamError: A worker is not fit for our jobs, or does not see one of the folders.
+    """
+    if runtime.target.shares_disk or (runtime.checked and not folders):
         return
     pipeline = beam.Pipeline(runner=runtime.runner, options=runtime.options())
-    marker = "" if folder is None else marker_in(folder)
-    pipeline | "CheckWorkers" >> CheckWorkers(worker_versions(), None if folder is None else str(folder), marker)
+    markers = {folder: marker_in(folder) for folder in folders}
+    pipeline | "CheckWorkers" >> CheckWorkers(worker_versions(), markers)
     _run(pipeline)
-    if folder is not None:
+    for folder, marker in markers.items():
         clear_answers(folder, marker)
     runtime.checked.append(True)
 

@@ -27,7 +27,7 @@ from .charging import Charge, charging
 from .client import read_records, spill_folder
 from .collect import collect_once, perturb_once
 from .length_answers import LengthAnswers
-from .output import OutputFolder, optional_folder
+from .output import OutputFolder, optional_folder, parts_of
 from .results import finish_files, reports_counted
 from .running import engine_pipeline, engine_session
 
@@ -61,9 +61,10 @@ def collect_two_questions(
     run.source.inspect(run.collection)
     with ExitStack() as stack:
         stack.enter_context(engine_session())
-        scratch = stack.enter_context(OutputFolder(output, overwrite=run.overwrite))
+        shared = run.engine.shares_disk
+        scratch = stack.enter_context(OutputFolder(output, overwrite=run.overwrite, shared=shared))
         beside = None if keep_reports is None else f"{str(keep_reports).rstrip('/')}-length"
-        reports_to = optional_folder(stack, beside, run.overwrite, "--keep-reports")
+        reports_to = optional_folder(stack, beside, run.overwrite, "--keep-reports", shared=shared)
         charge = stack.enter_context(charging(run))
         counts = _ask_lengths(run, scratch, reports_to, charge)
         choice = asked.choose(counts, run.collection.definition.estimator)
@@ -90,22 +91,22 @@ def _refuse_memo(run: ClientRun) -> None:
 def _ask_lengths(run: ClientRun, scratch: OutputFolder, reports_to: OutputFolder | None, charge: Charge) -> Counts:
     """Run the job of the length question, records → reports → counts."""
     question, asked = length_collection(run.collection), questions_of(run.collection)
-    private, period, staging = run.randomness.private, run.randomness.period, scratch.staging
-    counts_file, summary_file = staging / ".length.parquet", staging / ".summary.json"
+    private, period = run.randomness.private, run.randomness.period
+    counts_file, summary_file = scratch.part(".length.parquet"), scratch.part(".summary.json")
     group = asked.group(run.secret, run.collection.definition.name, length=True)
     inputs = run.source.inspect(run.collection)
-    with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=staging) as p:
+    with spill_folder(run.engine) as spill, engine_pipeline(run.engine, writes_to=parts_of(scratch, reports_to)) as p:
         records, read = read_records(p, run.collection, run.source, inputs, run.secret, spill=spill)
         reports = records | "Perturb" >> PerturbRecords(question, run.secret, period=period, group=group)
         # ---- the boundary: from here on there are no records, only reports ----
         blocks, counted = reports | "Count" >> CountReports(question)  # ((round, group, block), Counts)
         counts = blocks | "Gather" >> GatherCounts(question)  # ((round, group), Counts)
-        summaries = [read, counted, counts | "WriteCounts" >> WriteCounts(question, str(counts_file))]
+        summaries = [read, counted, counts | "WriteCounts" >> WriteCounts(question, counts_file)]
         if reports_to is not None:
-            keep = WriteReports(question, str(reports_to.staging), period=period, private=private)
+            keep = WriteReports(question, reports_to.parts, period=period, private=private)
             summaries.append(reports | "WriteReports" >> keep)
-        (*summaries, *charge.digests(reports, question)) | "Summary" >> WriteSummary(str(summary_file))
-    summary = read_summary(str(summary_file))
+        (*summaries, *charge.digests(reports, question)) | "Summary" >> WriteSummary(summary_file)
+    summary = read_summary(summary_file)
     charge.add(summary, reports_counted(summary)["counted"])
     found = read_lengths(counts_file, question)
     summary["files"] = [file for file in summary["files"] if file[0] == "reports"]

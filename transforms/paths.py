@@ -12,12 +12,14 @@ from apache_beam.io.filesystems import FileSystems
 from ..errors import InputError
 from ..schemas.manifest import MANIFEST_NAME as _MANIFEST
 
-__all__ = ["FORMATS", "expand", "format_of", "is_local", "store_hint"]
+__all__ = ["FORMATS", "STAGING", "expand", "format_of", "is_local", "store_hint"]
 
 #: Formats by extension.
 FORMATS = {".parquet": "parquet", ".avro": "avro", ".csv": "csv", ".csv.gz": "csv"}
 
 
+#: How the prefix begins under which workers write into an object store, until what they wrote belongs to a result.
+STAGING = ".staging-"
 #: Object stores and the extra of ours that brings what Beam needs for them.
 _STORES = {"gs://": "gcs", "s3://": "aws"}
 
@@ -100,7 +102,7 @@ def _nothing(pattern: str) -> str:
 
 def _is_hidden(path: str) -> bool:
     name = path.rsplit("/", 1)[-1]
-    return name.startswith(("_", ".")) or name == _MANIFEST
+    return name.startswith(("_", ".")) or name == _MANIFEST or f"/{STAGING}" in path
 
 
 def _require_format(path: str) -> None:

@@ -28,6 +28,7 @@ from ..mechanisms import MultiRound, State
 from ..mechanisms.privkv.rounds import DrawnFeedback
 from .answers import ANSWERS_SCHEMA
 from .collection import Collection
+from .report_files_checks import open_file
 
 __all__ = ["FeedbackFile", "RoundFolder", "Status", "read_answers"]
 
@@ -271,8 +272,13 @@ class FeedbackFile:
 
 def read_answers(files: list[str]) -> U8:
     """Digests in files of answers, sorted, uint8 (n, 16)."""
-    parts = [digests_of(pq.read_table(file, schema=ANSWERS_SCHEMA)["user"]) for file in files]
+    parts = [digests_of(_answers_in(file)["user"]) for file in files]
     return _sorted(np.concatenate([np.empty((0, 16), np.uint8), *parts]))
+
+
+def _answers_in(path: str) -> pa.Table:
+    with open_file(path) as file:
+        return pq.read_table(file, schema=ANSWERS_SCHEMA)
 
 
 def digests_of(column: pa.ChunkedArray) -> U8:

@@ -49,22 +49,22 @@ def test_a_summary_that_is_not_there_says_where_output_has_to_lie(tmp_path):
 
 
 def test_output_that_workers_wrote_and_nobody_sees_is_refused(tmp_path):
-    marker = preflight.marker_in(tmp_path)
+    marker = preflight.marker_in(str(tmp_path))
     with pytest.raises(RunError, match="file system that all machines share"):
-        preflight.clear_answers(tmp_path, marker)
+        preflight.clear_answers(str(tmp_path), marker)
     assert list(tmp_path.iterdir()) == []
 
 
-def check(expected, folder=None, marker=""):
-    return list(preflight._Check(expected, folder, marker).process(0))
+def check(expected, markers):
+    return list(preflight._Check(expected, markers).process(0))
 
 
 def test_a_worker_that_does_not_see_the_output_folder_says_so(tmp_path):
     with pytest.raises(InputError, match="does not see the output folder"):
-        check(preflight.worker_versions(), str(tmp_path), "absent")
-    marker = preflight.marker_in(tmp_path)
-    assert check(preflight.worker_versions(), str(tmp_path), marker)
-    preflight.clear_answers(tmp_path, marker)
+        check(preflight.worker_versions(), {str(tmp_path): "absent"})
+    marker = preflight.marker_in(str(tmp_path))
+    assert check(preflight.worker_versions(), {str(tmp_path): marker})
+    preflight.clear_answers(str(tmp_path), marker)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,7 +85,6 @@ def worker_script(tmp_path_factory):
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("engine", ["flink"], indirect=True)
 @pytest.mark.parametrize(
     ("claimed", "said"),
     [
@@ -95,10 +94,10 @@ def worker_script(tmp_path_factory):
     ],
 )
 def test_a_worker_of_another_version_is_refused_before_it_reads(
-    engine, claimed, said, worker_script, inputs, run, tmp_path
+    claimed, said, flink_server, worker_script, inputs, run, tmp_path
 ):
     """B32."""
-    code, _, err = run(*collect(inputs, tmp_path / "out", "--engine", engine, *worker_script(claimed)))
+    code, _, err = run(*collect(inputs, tmp_path / "out", *flink_server, *worker_script(claimed)))
     assert code == 2, err
     assert said in err
     assert "Traceback" not in err
@@ -106,8 +105,7 @@ def test_a_worker_of_another_version_is_refused_before_it_reads(
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("engine", ["flink"], indirect=True)
-def test_workers_that_the_engine_starts_itself_do_the_job(engine, worker_script, inputs, run_json, tmp_path):
-    manifest = run_json(*collect(inputs, tmp_path / "out", "--engine", engine, *worker_script()))
+def test_workers_that_the_engine_starts_itself_do_the_job(flink_server, worker_script, inputs, run_json, tmp_path):
+    manifest = run_json(*collect(inputs, tmp_path / "out", *flink_server, *worker_script()))
     assert manifest["reports"]["counted"] == 20_000
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

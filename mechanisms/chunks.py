@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from .data import Records
-from .randomness import U64, BlockSource, Stream
-from .workspace import scratch
+from .randomness import U64, BlockSource, Stream, bytes_of
+from .workspace import scratch_bytes
 
 __all__ = ["chunks"]
 
@@ -31,8 +31,13 @@ def chunks(
     for start in range(0, records.n, size):
         part = records.slice(start, min(start + size, records.n))
         seeds = stream.seeds(part)
-        blocks = scratch("own_blocks", (own_blocks, *seeds.shape))
-        for j in range(own_blocks):
-            np.bitwise_xor(seeds, np.uint64(j), out=blocks[j])
-        source.fill(blocks, blocks)
-        yield slice(start, start + part.n), part, seeds, blocks, source
+        yield slice(start, start + part.n), part, seeds, _own_blocks(seeds, own_blocks, source), source
+
+
+def _own_blocks(seeds: U64, count: int, source: BlockSource) -> U64:
+    blocks, room = scratch_bytes("own_blocks", (count, *seeds.shape))
+    for j in range(count):
+        inputs = seeds if j == 0 else np.bitwise_xor(seeds, np.uint64(j), out=blocks[j])
+        # behind a block lie the next one's inputs, which are written after
+        source.fill_plane(0, bytes_of(inputs), room[blocks[:j].nbytes :])
+    return blocks

@@ -81,6 +81,8 @@ class Records:
 
     def slice(self, start: int, stop: int) -> Records:
         """Return the users start to stop, without copying their pairs."""
+        if start == 0 and stop == self.n:
+            return self
         first, last = int(self.offsets[start]), int(self.offsets[stop])
         part = Records(
             users=self.users[start:stop],

@@ -9,39 +9,38 @@ import numpy.typing as npt
 
 from .data import I64, U8
 
-__all__ = ["MAX_DIGITS", "decimal_digits", "texts_of"]
+__all__ = ["MAX_DIGITS", "decimal_digits", "digit_counts", "texts_of"]
 
 #: Integers of more digits take the way through Python texts.
 MAX_DIGITS: Final = 16
 
-_TEN_THOUSAND: Final = 10_000
+_TEN_THOUSAND: Final = np.uint32(10_000)
+#: A number times such a power has its digits at the left of eight or sixteen places.
+_POWERS: Final = 10 ** np.arange(MAX_DIGITS, dtype=np.int64)
+_NOTHING: Final = np.zeros(2, dtype="<u8")
 
 
-def _four_digits() -> npt.NDArray[np.uint64]:
+def _four_digits() -> npt.NDArray[np.uint32]:
     """Table of the four digits of 0 to 9,999, the first digit in the lowest byte."""
-    number = np.arange(_TEN_THOUSAND, dtype=np.uint64)
-    table = np.zeros(_TEN_THOUSAND, dtype=np.uint64)
+    number = np.arange(10_000, dtype=np.uint32)
+    table = np.zeros(10_000, dtype="<u4")
     for place, power in enumerate((1000, 100, 10, 1)):
-        table |= (number // np.uint64(power) % np.uint64(10)) << np.uint64(8 * place)
+        table |= (number // np.uint32(power) % np.uint32(10)) << np.uint32(8 * place)
     return table
 
 
 _FOUR_DIGITS: Final = _four_digits()
 
 
-def _eight_digits(values: I64) -> npt.NDArray[np.uint64]:
-    """Digits of integers below 10^8, the first digit in the lowest byte, with leading zeros."""
-    short = values.astype(np.uint32)  # half the bytes, and division by multiplication in registers
-    upper = short // np.uint32(_TEN_THOUSAND)
-    short -= upper * np.uint32(_TEN_THOUSAND)
-    digits: npt.NDArray[np.uint64] = np.take(_FOUR_DIGITS, short)
-    digits <<= np.uint64(32)
-    digits |= np.take(_FOUR_DIGITS, upper)
-    return digits
+def _eight_digits(values: npt.NDArray[np.uint32], out: npt.NDArray[np.uint32], start: npt.NDArray[np.uint32]) -> None:
+    """Write the digits of integers below 10^8 with leading zeros, four to a word, (n, 2), XOR `start`, (2,)."""
+    upper = values // _TEN_THOUSAND
+    out[:, 0] = np.take(_FOUR_DIGITS ^ start[0], upper)
+    out[:, 1] = np.take(_FOUR_DIGITS ^ start[1], values - upper * _TEN_THOUSAND)
 
 
-def _lengths(values: I64) -> I64 | int:
-    """Numbers of digits; one figure where all agree."""
+def digit_counts(values: I64) -> I64 | int:
+    """Return the number of digits of each of n > 0 non-negative integers, or one number where all have as many."""
     shortest, longest = len(str(int(values.min()))), len(str(int(values.max())))
     if shortest == longest:
         return shortest
@@ -51,35 +50,27 @@ def _lengths(values: I64) -> I64 | int:
     return lengths.astype(np.int64)
 
 
-def decimal_digits(values: I64, out: npt.NDArray[np.uint64]) -> I64 | int:
+def decimal_digits(
+    values: I64, lengths: I64 | int, out: npt.NDArray[np.uint64], start: npt.NDArray[np.uint64] = _NOTHING
+) -> None:
     """Write the digits (as numbers 0 to 9) of non-negative integers, left-justified and zero-padded.
 
     Args:
         values: integers below 10^16, (n,), n > 0.
-        out: uint64 (n, 2), little-endian: 16 bytes of digits a row.
-
-    Returns:
-        Numbers of digits, (n,), or one number where all rows have as many.
+        lengths: their numbers of digits, see `digit_counts`.
+        out: uint64 (n, 2), contiguous and little-endian: 16 bytes of digits a row.
+        start: words that the digits are joined with by XOR, uint64 (2,).
     """
-    lengths = _lengths(values)
-    if int(np.max(lengths)) <= 8:
-        digits = _eight_digits(values)
-        if not isinstance(lengths, int) or lengths < 8:
-            digits >>= np.asarray(8 * (8 - lengths), dtype=np.uint64)
-        out[:, 0] = digits
-        out[:, 1] = 0
-        return lengths
-    upper = values // 10**8
-    high, low = _eight_digits(upper), _eight_digits(values - upper * 10**8)
-    drop = np.asarray(8 * (MAX_DIGITS - lengths), dtype=np.int64)
-    within = np.asarray(np.minimum(drop, 56), dtype=np.uint64)
-    beyond = np.asarray(np.maximum(drop - 64, 0), dtype=np.uint64)
-    long = drop < 64
-    # A shift by 64 is undefined, hence in two steps.
-    joined = (high >> within) | ((low << np.uint64(1)) << (np.uint64(63) - within))
-    out[:, 0] = np.where(long, joined, low >> beyond)
-    out[:, 1] = np.where(long, low >> within, 0)
-    return lengths
+    words, first = out.view("<u4"), start.view("<u4")
+    if int(np.max(lengths)) <= 8:  # half the bytes, and division by multiplication in registers
+        spread = values.astype(np.uint32) * _POWERS[8 - lengths].astype(np.uint32)
+        _eight_digits(spread, words[:, :2], first[:2])
+        out[:, 1] = start[1]
+        return
+    long = values * _POWERS[MAX_DIGITS - lengths]
+    upper = long // 10**8
+    _eight_digits(upper.astype(np.uint32), words[:, :2], first[:2])
+    _eight_digits((long - upper * 10**8).astype(np.uint32), words[:, 2:], first[2:])
 
 
 def texts_of(values: npt.NDArray[np.integer]) -> tuple[I64, U8]:

@@ -9,8 +9,10 @@ state that could be copied to another process.
     record digest = sum over the user's pairs of AES[K_record](key index and tag, value), modulo 2^64 in each half
     seed          = user digest XOR record digest
     block j       = AES[K_block](seed XOR (j, j))                                        (two 64-bit words)
+    ... of plane p = AES[K_p](seed XOR (j, j)), for the bit planes p = 1, 2, … of unary reports
 
-K_user depends on the secret alone, K_record and K_block on secret and label. All words are little-endian.
+K_user depends on the secret alone, K_record and K_block on secret and label, K_p on K_block. All words are
+little-endian.
 
 Privacy:
     With ideal random bits a mechanism's epsilon is exact. AES-128 makes it computational: it holds against
@@ -22,30 +24,33 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import threading
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from ..errors import InputError
-from .data import I64, U8, Records
-from .identifiers import MAX_DIGITS, decimal_digits, texts_of
+from .data import I16, I64, U8, Records
+from .identifiers import MAX_DIGITS, decimal_digits, digit_counts, texts_of
 
-__all__ = ["U64", "BlockSource", "Secret", "Stream", "UserDigests", "mulhi", "population_generator"]
+__all__ = ["U64", "BlockSource", "Secret", "Stream", "UserDigests", "bytes_of", "mulhi", "population_generator"]
 
 U64 = npt.NDArray[np.uint64]
 
 _WORD: Final = np.dtype("<u8")
 _BLOCK: Final = np.dtype("V16")
-_SCHEME: Final = b"ldp-beam randomness 1"
+_SCHEME: Final = b"ldp-beam randomness 2"
 #: Ids of more bytes are hashed one by one, so that one huge id cannot make the whole batch wait.
 _LONG_ID: Final = 1024
-#: Rows that are digested together: their blocks stay in the processor's second-level cache.
+#: Rows of texts that are digested together: their blocks stay in the processor's second-level cache.
 _ROWS: Final = 8192
-#: The same for integers, which need less memory besides.
-_INTEGER_ROWS: Final = 16_384
+#: The same for integers, where the time of calls weighs more.
+_INTEGER_ROWS: Final = 65_536
 _NO_VALUE: Final = np.uint64(1 << 63)
+#: Where so many pairs share a key on average, its image is made once.
+_SHARED: Final = 4
 
 
 def _derive(material: bytes, *fields: str) -> bytes:
@@ -67,16 +72,23 @@ _KEEP: Final = _masks(0xFF)
 _ZEROS: Final = _masks(ord("0"))
 
 
-class BlockSource:
-    """AES-128 over whole arrays of 16-byte blocks. Made for one call in one thread, never pickled."""
+def _encryptor(key: bytes) -> CipherContext:
+    # ECB here is the bare block function over a batch of distinct inputs; nothing is encrypted for anyone.
+    return Cipher(algorithms.AES(key), modes.ECB()).encryptor()
 
-    __slots__ = ("_encryptor",)
+
+class BlockSource:
+    """AES-128 over whole arrays of 16-byte blocks, under one key and under one for each bit plane.
+
+    Belongs to one thread and is never pickled; see `block_source`.
+    """
+
+    __slots__ = ("_encryptors", "_key")
 
     def __init__(self, key: bytes) -> None:
         """Prepare the cipher for a 16-byte key."""
-        # ECB here is the bare block function over a batch of distinct inputs; nothing is encrypted for
-        # anyone.
-        self._encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+        self._key = key
+        self._encryptors = [_encryptor(key)]
 
     def fill(self, inputs: U64, out: U64) -> None:
         """Write the image of every block of `inputs` to `out`.
@@ -85,13 +97,46 @@ class BlockSource:
             inputs: contiguous little-endian words, two to a block.
             out: contiguous array of the same size; may be `inputs` itself.
         """
-        source = inputs.reshape(-1).view(np.uint8).data
-        target = out.reshape(-1).view(np.uint8).data
+        source, target = bytes_of(inputs), bytes_of(out)
+        encryptor = self._encryptors[0]
         if len(source) <= 16:  # the cipher asks for 15 bytes of room behind the last block
-            target[:] = self._encryptor.update(source)
+            target[:] = encryptor.update(source)
             return
-        self._encryptor.update_into(source[:-16], target)
-        target[-16:] = self._encryptor.update(source[-16:])
+        encryptor.update_into(source[:-16], target)
+        target[-16:] = encryptor.update(source[-16:])
+
+    def fill_plane(self, plane: int, inputs: memoryview, out: memoryview) -> None:
+        """Write the image of every block under the key of a plane.
+
+        Args:
+            plane: 0 for the key of `fill`, 1, 2, … for others; small, since the keys are kept.
+            inputs: bytes of the blocks, see `bytes_of`.
+            out: bytes of an array that has room for one block more, which is overwritten.
+        """
+        while len(self._encryptors) <= plane:
+            key = _derive(self._key, "plane", str(len(self._encryptors)))[:16]
+            self._encryptors.append(_encryptor(key))
+        self._encryptors[plane].update_into(inputs, out)
+
+
+def bytes_of(words: U64) -> memoryview:
+    """Return the bytes of a contiguous array."""
+    return words.reshape(-1).view(np.uint8).data
+
+
+_SOURCES: Final = threading.local()
+#: Keys whose ciphers a thread keeps: a job has three streams or so.
+_KEPT_SOURCES: Final = 16
+
+
+def block_source(key: bytes) -> BlockSource:
+    """Return the block function of a key, which this thread keeps: making one takes as long as a thousand blocks."""
+    kept: dict[bytes, BlockSource] | None = getattr(_SOURCES, "kept", None)
+    if kept is None or (key not in kept and len(kept) >= _KEPT_SOURCES):
+        kept = _SOURCES.kept = {}
+    if key not in kept:
+        kept[key] = BlockSource(key)
+    return kept[key]
 
 
 class Secret:
@@ -215,7 +260,7 @@ class UserDigests:
         padded[: last - first] = data[first:last]
         # A block may start at any byte: a view with a step of one byte over the padded text.
         blocks: npt.NDArray[np.void] = np.ndarray((last - first + 1,), dtype=_BLOCK, buffer=padded.data, strides=(1,))
-        source = BlockSource(self._key)
+        source = block_source(self._key)
         for start in range(0, n, _ROWS):
             self._text_rows(bounds[start : start + _ROWS + 1], blocks, padded, source, out[start : start + _ROWS])
         return out.view(np.uint8)
@@ -281,14 +326,14 @@ class UserDigests:
         # join the first block's table.
         first = self._first[:17].view(_WORD) ^ _ZEROS.view(_WORD)
         table = first.view(_BLOCK)
-        source = BlockSource(self._key)
+        source = block_source(self._key)
         for start in range(0, len(values), _INTEGER_ROWS):
-            rows = out[start : start + _INTEGER_ROWS]
-            lengths = decimal_digits(values[start : start + _INTEGER_ROWS], rows)
+            part, rows = values[start : start + _INTEGER_ROWS], out[start : start + _INTEGER_ROWS]
+            lengths = digit_counts(part)
             if isinstance(lengths, int):
-                rows[:, 0] ^= first[2 * lengths]
-                rows[:, 1] ^= first[2 * lengths + 1]
+                decimal_digits(part, lengths, rows, first[2 * lengths : 2 * lengths + 2])
             else:
+                decimal_digits(part, lengths, rows)
                 flat = rows.reshape(-1)
                 flat ^= table[lengths].view(_WORD)
             source.fill(rows, rows)
@@ -315,23 +360,15 @@ class Stream:
         return Stream(self._record_key, _derive(self._block_key, "answer", str(int(number)))[:16])
 
     def source(self) -> BlockSource:
-        """Return the block function, for one call in one thread."""
-        return BlockSource(self._block_key)
+        """Return the block function, for this thread."""
+        return block_source(self._block_key)
 
     def seeds(self, records: Records) -> U64:
         """Return one 128-bit seed a user, from the user's digest and canonical record: uint64 (n, 2)."""
         users = np.ascontiguousarray(records.users).view(_WORD)
         if not len(records.keys):
             return users.copy()
-        pairs = np.empty((len(records.keys), 2), dtype=_WORD)
-        pairs[:, 0] = records.keys
-        if records.values is None:
-            pairs[:, 1] = _NO_VALUE
-        else:
-            pairs[:, 1] = records.values.view(_WORD)
-        if records.tags is not None:  # beside the key index, which takes 32 bits; no tag leaves the word as it is
-            pairs[:, 0] |= records.tags.view(np.uint16).astype(_WORD) << np.uint64(32)
-        BlockSource(self._record_key).fill(pairs, pairs)
+        pairs = self._pairs(records)
         if records.one_each:
             pairs ^= users
             return pairs
@@ -341,6 +378,24 @@ class Stream:
         for lane in (0, 1):
             seeds[held, lane] ^= np.add.reduceat(pairs[:, lane], starts)
         return seeds
+
+    def _pairs(self, records: Records) -> U64:
+        """Images of the pairs under the key of record digests, uint64 (m, 2)."""
+        top = int(records.keys.max()) + 1
+        if records.values is None and records.tags is None and _SHARED * top < len(records.keys):
+            # one image for all who hold a key
+            images = self._images(np.arange(top), None, None).view(_BLOCK).reshape(-1)
+            return np.take(images, records.keys).view(_WORD).reshape(-1, 2)
+        return self._images(records.keys, records.values, records.tags)
+
+    def _images(self, keys: npt.NDArray[np.integer], values: I64 | None, tags: I16 | None) -> U64:
+        pairs = np.empty((len(keys), 2), dtype=_WORD)
+        pairs[:, 0] = keys
+        pairs[:, 1] = _NO_VALUE if values is None else values.view(_WORD)
+        if tags is not None:  # beside the key index, which takes 32 bits; no tag leaves the word as it is
+            pairs[:, 0] |= tags.view(np.uint16).astype(_WORD) << np.uint64(32)
+        block_source(self._record_key).fill(pairs, pairs)
+        return pairs
 
     def ids(self, seeds: U64) -> U8:
         """Return one opaque 128-bit id for every seed, from a block under a key of its own.
@@ -361,9 +416,9 @@ class Stream:
         return out.view(np.uint8)
 
     def _id_source(self) -> BlockSource:
-        return BlockSource(_derive(self._block_key, "report id")[:16])
+        return block_source(_derive(self._block_key, "report id")[:16])
 
-    def blocks(self, seeds: U64, first: int, count: int, out: U64 | None = None) -> U64:
+    def blocks(self, seeds: U64, first: int, count: int, out: U64 | None = None, *, plane: int = 0) -> U64:
         """Return the blocks `first` to `first + count` of every seed.
 
         Args:
@@ -371,6 +426,7 @@ class Stream:
             first: number of the first block.
             count: how many blocks.
             out: array to write to.
+            plane: number of the bit plane; 0 is that of the user's own draws.
 
         Returns:
             uint64 (count, n, 2): block j of all users lies together; two words a user.
@@ -379,7 +435,12 @@ class Stream:
             out = np.empty((count, len(seeds), 2), dtype=_WORD)
         for j in range(count):
             np.bitwise_xor(seeds, np.uint64(first + j), out=out[j])
-        self.source().fill(out, out)
+        if plane == 0:
+            self.source().fill(out, out)
+            return out
+        room = bytearray(out.nbytes + 16)
+        self.source().fill_plane(plane, bytes_of(out), memoryview(room))
+        out[...] = np.frombuffer(room, dtype=_WORD, count=out.size).reshape(out.shape)
         return out
 
     def __repr__(self) -> str:
@@ -400,14 +461,17 @@ def mulhi(words: U64, bound: int | npt.NDArray[np.integer]) -> U64:
     """
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     factor = np.asarray(bound, dtype=np.uint64)
-    high_word, low_word = words >> half, words & low
+    high_word = words >> half
     if factor.size == 0 or int(factor.max()) >> 32 == 0:
-        low_word *= factor
-        low_word >>= half
         high_word *= factor
-        high_word += low_word
+        # the lower half of a word matters only where its product, which is below the bound, may carry
+        near = np.flatnonzero(high_word.view("<u4")[::2] >= ((1 << 32) - factor).astype("<u4"))
+        if len(near):
+            some = factor if factor.ndim == 0 else factor[near]
+            high_word[near] += (words[near] & low) * some >> half
         high_word >>= half
         return high_word
+    low_word = words & low
     high_factor, low_factor = factor >> half, factor & low
     middle = high_word * low_factor + (low_word * low_factor >> half)
     other = low_word * high_factor + (middle & low)

@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from .data import I64, U8, Bool
-from .randomness import U64, BlockSource
-from .workspace import scratch
+from .data import I32, I64, U8, Bool
+from .randomness import U64, BlockSource, bytes_of
+from .workspace import scratch, scratch_bytes
 
 __all__ = ["PLANES", "cell_noise", "column_sums", "row_words", "set_cells", "set_noise", "wide_rows"]
 
@@ -28,9 +28,11 @@ PLANES: Final = 12
 
 _WORD: Final = np.dtype("<u8")
 _ONE: Final = np.uint64(1)
-#: Block numbers: the own blocks of a user lie below, one range of 2^32 for each plane, ties have the top bit.
-_PLANE: Final = 32
+_BIT: Final = np.uint8(1)
+#: Planes 1, 2, … have keys of their own; the numbers of ties have the top bit and those of a user's own blocks do not.
 _TIE: Final = np.uint64(1 << 63)
+#: Bytes of a plane that are drawn together: four such arrays stay in the second-level cache.
+_NOISE_BYTES: Final = 1 << 16
 #: Bytes of a plane that are worked on together when counting.
 _COUNT_BYTES: Final = 1 << 20
 #: So few rows are unpacked rather than added; sums of so many bits fit a byte.
@@ -66,39 +68,52 @@ def cell_noise(seeds: U64, threshold: int, cells: int, source: BlockSource, plan
         Cells that are set and signs, uint64 (n, row_words(cells)) each, in work arrays of this thread. Cells from
         `cells` on hold noise.
     """
-    less, base = _below(seeds, threshold, cells, source, planes)
-    signs = scratch("noise_plane", less.shape)
-    _draw_plane(base, planes, source, signs)
-    return less, signs
+    signs, room = scratch_bytes("noise_signs", (len(seeds), row_words(cells)))
+    return _below(seeds, threshold, cells, source, planes, room), signs
 
 
 def set_noise(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int = PLANES) -> U64:
     """Draw the same cells as `cell_noise`, without signs."""
-    return _below(seeds, threshold, cells, source, planes)[0]
+    return _below(seeds, threshold, cells, source, planes, None)
 
 
-def _draw_plane(base: U64, plane: int, source: BlockSource, out: U64) -> None:
-    """Draw plane 0, 1, …, which has the number 1, 2, … in its inputs."""
-    np.bitwise_xor(base, np.uint64(plane + 1 << _PLANE), out=out)
-    source.fill(out, out)
+def _below(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int, signs: memoryview | None) -> U64:
+    """Return the cells whose numbers are below the threshold, and write the plane behind the last to `signs`.
+
+    Parts of the batch whose planes stay in the cache; ties are settled together, since there are few in a part.
+    """
+    n, words = len(seeds), row_words(cells)
+    less, step = scratch("noise_less", (n, words)), max(64, _NOISE_BYTES // (8 * words))
+    places, ties = [], []
+    for start in range(0, n, step):
+        part = less[start : start + step]
+        inputs = bytes_of(_inputs(seeds[start : start + step], words))
+        even = _compare(inputs, threshold, planes, source, part).reshape(-1)
+        place = np.flatnonzero(even != 0)  # three times as fast as on the words themselves
+        places.append(place + start * words)
+        ties.append(even[place])
+        if signs is not None:  # the block of room behind is the next part's first, which is written after
+            first = 8 * words * start
+            source.fill_plane(planes + 1, inputs, signs[first : first + len(inputs) + 16])
+    if n:
+        _settle_ties(seeds, threshold, cells, source, planes, np.concatenate(places), np.concatenate(ties), less)
+    return less
 
 
-def _below(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int) -> tuple[U64, U64]:
-    """Return the cells whose numbers are below the threshold, and the inputs that all planes start from.
+def _compare(inputs: memoryview, threshold: int, planes: int, source: BlockSource, less: U64) -> U64:
+    """Write which cells' first bits are below the threshold's, and return those that are even with it.
 
     A plane holds the complement of its bits, which is as uniform. Before the first bit all cells are even with the
     threshold, and until its first bit that is 1 none is below it, so that those planes need fewer operations.
     """
-    shape = len(seeds), row_words(cells)
-    base = _inputs(seeds, shape[1])
-    plane, less, even = (scratch(f"noise_{name}", shape) for name in ("plane", "less", "even"))
-    _draw_plane(base, 0, source, even)
+    (plane, plane_room), (even, even_room) = (scratch_bytes(f"noise_{name}", less.shape) for name in ("plane", "even"))
+    source.fill_plane(1, inputs, even_room)
     seen = bool(threshold >> 63)
     if seen:
         less[...] = even
         np.bitwise_not(even, out=even)
     for j in range(1, planes):
-        _draw_plane(base, j, source, plane)
+        source.fill_plane(j + 1, inputs, plane_room)
         if not threshold >> (63 - j) & 1:
             np.bitwise_and(even, plane, out=even)
             continue
@@ -110,18 +125,17 @@ def _below(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: 
         seen = True
     if not seen:
         less[...] = 0
-    _settle_ties(seeds, threshold, cells, source, planes, even, less)
-    return less, base
+    return even
 
 
 def _settle_ties(
-    seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int, even: U64, less: U64
+    seeds: U64, threshold: int, cells: int, source: BlockSource, planes: int, place: I64, left: U64, less: U64
 ) -> None:
-    """Draw 64 bits of its own for each cell whose first bits equal the threshold's, and compare the rest."""
-    words = even.shape[1]
-    flat, below = even.reshape(-1), less.reshape(-1)
-    place = np.flatnonzero(flat != 0)  # three times as fast as on the words themselves
-    left = flat[place]
+    """Draw 64 bits of its own for each cell whose first bits equal the threshold's, and compare the rest.
+
+    `place` are the words of `less` that have such cells, and `left` those cells as bits, (t,) each.
+    """
+    words, below = less.shape[1], less.reshape(-1)
     rest = np.uint64(threshold & ((1 << (64 - planes)) - 1))
     while len(place):  # the lowest tie of every word, then the next where there is one: hardly ever
         bit = left & -left
@@ -137,25 +151,24 @@ def _settle_ties(
         place, left = place[more], left[more]
 
 
-def set_cells(users: I64, cells: I64, *planes: tuple[U64, Bool]) -> None:
+def set_cells(users: I64, cells: I32, *planes: tuple[U64, Bool]) -> None:
     """Set one cell in each of the rows `users` of every plane to a value of that plane, in place.
 
     Args:
         users: rows, each at most once, int64 (m,).
-        cells: cell of each row, int64 (m,).
+        cells: cell of each row, int32 (m,).
         planes: rows, uint64 (n, words), with the values, bool (m,).
     """
-    place = users * planes[0][0].shape[1]
-    place += cells >> 6
-    bit = (cells & 63).view(np.uint64)
-    others = _ONE << bit
-    np.bitwise_not(others, out=others)
+    place = users * (8 * planes[0][0].shape[1])
+    place += cells >> 3
+    bit = np.left_shift(_BIT, (cells & 7).astype(np.uint8))
+    others = ~bit
     for rows, values in planes:
-        flat = rows.reshape(-1)
-        word = flat[place]
-        word &= others
-        word |= values.astype(np.uint64) << bit
-        flat[place] = word
+        flat = rows.reshape(-1).view(np.uint8)
+        byte = flat[place]
+        byte &= others
+        byte |= values.view(np.uint8) * bit
+        flat[place] = byte
 
 
 def wide_rows(plane: U8, cells: int) -> U64:

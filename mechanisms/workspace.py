@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["scratch"]
+__all__ = ["scratch", "scratch_bytes"]
 
 _ARRAYS: Final = threading.local()
+_BLOCK_WORDS: Final = 2
 
 
 def _keep_freed_memory() -> None:
@@ -32,9 +33,19 @@ def scratch(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.uint64]:
 
     The same name gives the same memory again within a thread, so a name belongs to one function.
     """
+    return _held(name, math.prod(shape))[: math.prod(shape)].reshape(shape)
+
+
+def scratch_bytes(name: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint64], memoryview]:
+    """Return such an array, and its bytes with those of one block of 16 bytes behind it, which a cipher asks for."""
     size = math.prod(shape)
+    held = _held(name, size)
+    return held[:size].reshape(shape), held[: size + _BLOCK_WORDS].view(np.uint8).data
+
+
+def _held(name: str, size: int) -> npt.NDArray[np.uint64]:
     held: npt.NDArray[np.uint64] | None = getattr(_ARRAYS, name, None)
-    if held is None or len(held) < size:
-        held = np.empty(size, dtype="<u8")
+    if held is None or len(held) < size + _BLOCK_WORDS:
+        held = np.empty(size + _BLOCK_WORDS, dtype="<u8")
         setattr(_ARRAYS, name, held)
-    return held[:size].reshape(shape)
+    return held

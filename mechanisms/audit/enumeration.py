@@ -129,19 +129,26 @@ class _Planted(BlockSource):
     def fill(self, inputs: U64, out: U64) -> None:
         given = inputs.reshape(-1, 2).copy()
         super().fill(inputs, out)
-        target = out.reshape(-1, 2)
+        self._plant(0, given, out.reshape(-1, 2))
+
+    def fill_plane(self, plane: int, inputs: memoryview, out: memoryview) -> None:
+        given = np.frombuffer(bytes(inputs), dtype="<u8").reshape(-1, 2)
+        super().fill_plane(plane, inputs, out)
+        self._plant(plane, given, np.frombuffer(out[: len(inputs)], dtype="<u8").reshape(-1, 2))
+
+    def _plant(self, plane: int, given: U64, target: U64) -> None:
         user = (given[:, 0] & np.uint64(_TIE - 1)) >> np.uint64(_USER)
         counter = given[:, 0] & np.uint64(_TIE | ((1 << _USER) - 1))
         for at in np.unique(counter).tolist():
             rows = counter == at
             for lane in (0, 1):
-                words = self._words.get((at, lane))
+                words = self._words.get((at, lane)) if plane == 0 else None
                 if words is None:
-                    words = self._noise(at, lane)
+                    words = self._noise(plane, at, lane)
                 if words is not None:
                     target[rows, lane] = words[user[rows]]
 
-    def _noise(self, counter: int, lane: int) -> U64 | None:
+    def _noise(self, plane: int, counter: int, lane: int) -> U64 | None:
         """Words of the bit planes and ties that give every cell its chosen number and sign."""
         numbers = self._cells.get("cell")
         if numbers is None:
@@ -150,13 +157,12 @@ class _Planted(BlockSource):
             cell = counter & (_TIE - 1)
             fits = lane == 0 and cell < numbers.shape[1]
             return cast(U64, numbers[:, cell] << np.uint64(PLANES)) if fits else None
-        plane, block = counter >> 32, counter & 0xFFFFFFFF
         if not 1 <= plane <= PLANES + 1:
             return None
         if plane == PLANES + 1:
-            return _packed(self._cells["sign"] >> np.uint64(63), 2 * block + lane)
+            return _packed(self._cells["sign"] >> np.uint64(63), 2 * counter + lane)
         bits = ~(numbers >> np.uint64(64 - plane)) & np.uint64(1)  # a plane holds complements
-        return _packed(bits, 2 * block + lane)
+        return _packed(bits, 2 * counter + lane)
 
 
 def _packed(bits: U64, word: int) -> U64:
@@ -280,9 +286,9 @@ def _pckv_words(mechanism: Mechanism, record: Record, *, coin: bool) -> list[Wor
     padding = int(getattr(mechanism, "padding"))  # noqa: B009 - a parameter of one family
     sign = _any_sign(record)
     return [
-        Word((0, 0), drawn(max(len(record), padding))),
-        Word((0, 1), _with_coin(sign) if coin else sign),
-        Word((1, 0), cut(t["kept_with_sign"], t["kept"])),
+        Word((1, 0), drawn(max(len(record), padding))),
+        Word((0, 0), _with_coin(sign) if coin else sign),
+        Word((0, 1), cut(t["kept_with_sign"], t["kept"])),
     ]
 
 
@@ -301,26 +307,21 @@ def _pckv_grr(mechanism: Mechanism, record: Record) -> list[Word]:
     return [*_pckv_words(mechanism, record, coin=True), Word((1, 1), drawn(others))]
 
 
-def _symbol(mechanism: Mechanism, record: Record) -> Word:
-    """The word that draws one of a record's keys, or any symbol where it has none."""
-    return Word((0, 0), drawn(len(record) or mechanism.keys))
-
-
-def _slot(mechanism: Mechanism, record: Record) -> Word:
-    return Word((0, 0), drawn(max(len(record), int(getattr(mechanism, "padding")))))  # noqa: B009
+def _symbol(mechanism: Mechanism, record: Record, block: int = 0) -> Word:
+    """The word that draws a record's slot, or one of its keys, or any symbol where it has none."""
+    padding = getattr(mechanism, "padding", None)
+    return Word((block, 0), drawn(max(len(record), padding) if padding else len(record) or mechanism.keys))
 
 
 def _response(mechanism: Mechanism, record: Record) -> list[Word]:
     t = mechanism.thresholds()
-    first = _slot if hasattr(mechanism, "padding") else _symbol
-    return [first(mechanism, record), Word((0, 1), cut(t["kept"])), Word((1, 0), drawn(t["other_keys"]))]
+    return [_symbol(mechanism, record, 1), Word((0, 1), cut(t["kept"])), Word((0, 0), drawn(t["other_keys"]))]
 
 
 def _unary(mechanism: Mechanism, record: Record) -> list[Word]:
     t = mechanism.thresholds()
-    first = _slot if hasattr(mechanism, "padding") else _symbol
     cells = [Word(("cell", cell), cut(t["other"])) for cell in range(mechanism.keys)]
-    return [first(mechanism, record), Word((0, 1), cut(t["own"])), *cells]
+    return [_symbol(mechanism, record), Word((0, 1), cut(t["own"])), *cells]
 
 
 def _rows(mechanism: Mechanism, record: Record) -> list[Word]:

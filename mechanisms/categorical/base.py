@@ -34,7 +34,7 @@ from .estimation import COMPOSITE_ESTIMATORS, SET_ESTIMATORS, Supports, estimate
 __all__ = ["FrequencyOracle", "SetOracle", "draw_share", "has_layout", "sample_padded", "sample_symbol", "whole"]
 
 #: Users that are perturbed together.
-CHUNK_USERS: Final = 32_768
+CHUNK_USERS: Final = 65_536
 #: Largest padding length.
 PADDING_MAX: Final = 10_000
 
@@ -186,11 +186,11 @@ class FrequencyOracle(Mechanism):
     # -- client -----------------------------------------------------------------------------------------
 
     def _chunks(
-        self, records: Records, stream: Stream, size: int = CHUNK_USERS
+        self, records: Records, stream: Stream, size: int = CHUNK_USERS, own_blocks: int | None = None
     ) -> Iterator[tuple[slice, Records, U64, U64, BlockSource]]:
         """Yield rows, records, seeds, own blocks and block function of parts of the batch."""
         check_records(records, self.keys, has_values=False)
-        yield from chunks(records, stream, size=size, own_blocks=self.own_blocks)
+        yield from chunks(records, stream, size=size, own_blocks=own_blocks or self.own_blocks)
 
     # -- server -----------------------------------------------------------------------------------------
 

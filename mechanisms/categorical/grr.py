@@ -117,7 +117,7 @@ class _OneSymbol(FrequencyOracle):
 
     def _respond(self, own: I32, blocks: U64, out: I32) -> None:
         """Write the reported symbols: own ones where a word is below the threshold, else uniform other ones."""
-        out[...] = mulhi(blocks[1, :, 0], self._others).view(np.int64)
+        out[...] = mulhi(blocks[0, :, 0], self._others).view(np.int64)
         out += out >= own
         np.copyto(out, own, where=blocks[0, :, 1] < np.uint64(self._kept))
 
@@ -181,8 +181,10 @@ class GRR(_OneSymbol):
             epsilon-LDP for the whole record; see the class.
         """
         key = np.empty(records.n, dtype=np.int32)
-        for rows, part, _, blocks, _ in self._chunks(records, stream):
-            self._respond(sample_symbol(part, self.keys, blocks[0, :, 0]), blocks, key[rows])
+        for rows, part, _, blocks, _ in self._chunks(records, stream, own_blocks=1 if records.one_each else 2):
+            self._respond(
+                part.keys if part.one_each else sample_symbol(part, self.keys, blocks[1, :, 0]), blocks, key[rows]
+            )
         return Reports(n=records.n, arrays={"key": key})
 
 
@@ -250,7 +252,7 @@ class PSFOGRR(SetOracle, _OneSymbol):
         key = np.empty(records.n, dtype=np.int32)
         last = np.int32(self._others)
         for rows, part, _, blocks, _ in self._chunks(records, stream):
-            drawn, real = sample_padded(part, self.padding, blocks[0, :, 0])
+            drawn, real = sample_padded(part, self.padding, blocks[1, :, 0])
             # dummies are alike to the server, so a drawn one may be taken for the last
             self._respond(np.where(real, drawn, last), blocks, key[rows])
         np.minimum(key, np.int32(self.keys), out=key)

@@ -152,7 +152,7 @@ class _Unary(PlaneOracle):
 
     def _noisy(self, symbols: I32, users: I64, seeds: U64, fates: U64, source: BlockSource, out: U64) -> None:
         cells = set_noise(seeds, self._other, self.keys, source)
-        set_cells(users, symbols.astype(np.int64), (cells, (fates < np.uint64(self._own))[users]))
+        set_cells(users, symbols, (cells, (fates < np.uint64(self._own))[users]))
         if self.keys % 64:
             cells[:, self.keys // 64] &= np.uint64((1 << self.keys % 64) - 1)
         out[...] = cells

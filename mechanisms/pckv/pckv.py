@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ParameterError, did_you_mean
+from ..chunks import chunks
 from ..data import Bool, Counts, Estimates, Field, Prediction, Records, Reports
 from ..probability import log_up, parse_epsilon
 from ..protocol import Mechanism
 from ..randomness import U64, BlockSource, Stream, mulhi
 from ..unary import cell_noise, column_sums, row_words, set_cells, wide_rows
-from ..workspace import scratch
 from . import consistency, empirical_bayes
 from .budget import NUMERICAL, Law, check_allocation, grr_law, grr_ratio, ue_law, ue_law_of_share, ue_ratio
 from .estimation import estimate
 from .numerical import Prior, best_share
-from .sampling import OWN_BLOCKS, check_records, sample
+from .sampling import Sample, check_records, has_no_choice, sample
 from .theory import Probabilities, factors, frequency_variance, mean_bias, mean_variance
 
 __all__ = ["PADDING_MAX", "PCKV", "PCKVGRR", "PCKVUE"]
@@ -37,7 +37,7 @@ PADDING_MAX: Final = 10_000
 _UE_KEYS: Final = 100_000
 _GRR_KEYS: Final = 1_000_000
 #: Users that are sampled together, and bytes of a plane of theirs: enough to hide the calls, small enough to cache.
-_CHUNK_USERS: Final = 32_768
+_CHUNK_USERS: Final = 65_536
 _PLANE_BYTES: Final = 1 << 19
 
 
@@ -138,21 +138,12 @@ class PCKV(Mechanism):
 
     # -- client -----------------------------------------------------------------------------------------
 
-    def _chunks(self, records: Records, stream: Stream, size: int) -> Iterator[tuple[int, Records, U64, BlockSource]]:
-        """Yield start, records, seeds and block function of parts of the batch."""
+    def _chunks(
+        self, records: Records, stream: Stream, size: int, own_blocks: int = 2
+    ) -> Iterator[tuple[slice, Records, U64, U64, BlockSource]]:
+        """Yield rows, records, seeds, own blocks and block function of parts of the batch."""
         check_records(records, self.keys)
-        source = stream.source()
-        for start in range(0, records.n, size):
-            part = records.slice(start, min(start + size, records.n))
-            yield start, part, stream.seeds(part), source
-
-    @staticmethod
-    def _own_blocks(seeds: U64, source: BlockSource) -> U64:
-        blocks = scratch("own_blocks", (OWN_BLOCKS, *seeds.shape))
-        for j in range(OWN_BLOCKS):
-            np.bitwise_xor(seeds, np.uint64(j), out=blocks[j])
-        source.fill(blocks, blocks)
-        return blocks
+        yield from chunks(records, stream, size=size, own_blocks=own_blocks)
 
     # -- server -----------------------------------------------------------------------------------------
 
@@ -322,21 +313,21 @@ class PCKVUE(PCKV):
         words = row_words(self.keys)
         plus, minus = (np.empty((records.n, words), dtype="<u8") for _ in range(2))
         size = max(64, min(_CHUNK_USERS, _PLANE_BYTES // (8 * words)))
-        for start, part, seeds, source in self._chunks(records, stream, size):
-            rows = slice(start, start + part.n)
-            self._perturb_chunk(part, seeds, source, plus[rows], minus[rows])
+        own = 1 if has_no_choice(records, self.padding) else 2
+        for rows, part, seeds, blocks, source in self._chunks(records, stream, size, own):
+            drawn = sample(part, self.padding, self._law, blocks, coins=False)
+            self._perturb_chunk(drawn, seeds, source, plus[rows], minus[rows])
         width = -(-self.keys // 8)
         return Reports(
             n=records.n,
             arrays={"plus": plus.view(np.uint8)[:, :width], "minus": minus.view(np.uint8)[:, :width]},
         )
 
-    def _perturb_chunk(self, part: Records, seeds: U64, source: BlockSource, plus: U64, minus: U64) -> None:
-        drawn = sample(part, self.padding, self._law, self._own_blocks(seeds, source), coins=False)
+    def _perturb_chunk(self, drawn: Sample, seeds: U64, source: BlockSource, plus: U64, minus: U64) -> None:
         cells, signs = cell_noise(seeds, self._law.other, self.keys, source)
-        users = np.arange(part.n) if drawn.real is None else np.flatnonzero(drawn.real)
+        users = np.arange(len(seeds)) if drawn.real is None else np.flatnonzero(drawn.real)
         chosen = slice(None) if drawn.real is None else users
-        key = drawn.key[chosen].astype(np.int64)
+        key = drawn.key[chosen]
         set_cells(users, key, (cells, drawn.kept[chosen]), (signs, drawn.plus[chosen]))
         if self.keys % 64:
             cells[:, self.keys // 64] &= np.uint64((1 << self.keys % 64) - 1)
@@ -420,20 +411,17 @@ class PCKVGRR(PCKV):
             epsilon-LDP for the whole record; see the class.
         """
         key, sign = np.empty(records.n, dtype=np.int32), np.empty(records.n, dtype=np.int8)
-        for start, part, seeds, source in self._chunks(records, stream, _CHUNK_USERS):
-            rows = slice(start, start + part.n)
-            self._perturb_chunk(part, seeds, source, key[rows], sign[rows])
+        for rows, part, _, blocks, _ in self._chunks(records, stream, _CHUNK_USERS):
+            self._perturb_chunk(part, blocks, key[rows], sign[rows])
         return Reports(n=records.n, arrays={"key": key, "sign": sign})
 
     def _perturb_chunk(
         self,
         part: Records,
-        seeds: U64,
-        source: BlockSource,
+        blocks: U64,
         key: npt.NDArray[np.int32],
         sign: npt.NDArray[np.int8],
     ) -> None:
-        blocks = self._own_blocks(seeds, source)
         drawn = sample(part, self.padding, self._law, blocks)
         others = self.keys + self.padding - 1
         # Dummies are alike to the server, so a sampled one may be taken for the last key of all.

@@ -16,10 +16,7 @@ from ..data import I64, VALUE_ONE, Bool, Records
 from ..randomness import U64, mulhi
 from .budget import Law
 
-__all__ = ["OWN_BLOCKS", "Sample", "check_records", "sample"]
-
-#: Blocks 0 and 1 of a user's random bits are drawn once a user: four words.
-OWN_BLOCKS: Final = 2
+__all__ = ["Sample", "check_records", "has_no_choice", "sample"]
 
 #: A word's upper bits decide a value's sign with the resolution of the values, 2^41 steps from -1 to 1.
 _VALUE_SHIFT: Final = np.uint64(64 - 41)
@@ -74,12 +71,17 @@ def check_records(records: Records, keys: int, *, has_values: bool = True) -> No
             raise ValueError("the keys of a user must be strictly increasing; make records canonical first")
 
 
-def _pick(records: Records, padding: int, words: U64) -> tuple[I64 | None, Bool | None]:
+def has_no_choice(records: Records, padding: int) -> bool:
+    """Whether every user has one slot, so that none need be drawn."""
+    return padding == 1 and records.one_each
+
+
+def _pick(records: Records, padding: int, blocks: U64) -> tuple[I64 | None, Bool | None]:
     """Draw each user's slot: the pair's index (None: that of the user) and where it is real (None: all)."""
-    if padding == 1 and records.one_each:
+    if has_no_choice(records, padding):
         return None, None
     sizes = records.sizes
-    slot = mulhi(words, np.maximum(sizes, padding)).view(np.int64)
+    slot = mulhi(blocks[1, :, 0], np.maximum(sizes, padding)).view(np.int64)
     real = slot < sizes
     slot += records.offsets[:-1]
     slot[~real] = 0
@@ -93,18 +95,18 @@ def sample(records: Records, padding: int, law: Law, blocks: U64, *, coins: bool
         records: canonical records with values.
         padding: length to which short records are padded.
         law: thresholds of the mechanism.
-        blocks: a user's own blocks, uint64 (OWN_BLOCKS, n, 2): words for the slot; the sign and a coin; the
-            fate of the sampled key.
+        blocks: a user's own blocks, uint64 (2, n, 2): words for the sign and a coin; the fate of the sampled key;
+            the slot. The second block is not looked at where nobody has a choice of slots.
         coins: whether coins are needed.
 
     Returns:
         One draw a user. A dummy has value 0, so that its sign is a fair coin whatever its fate.
     """
-    slots, signs, fates = blocks[0, :, 0], blocks[0, :, 1], blocks[1, :, 0]
+    signs, fates = blocks[0, :, 0], blocks[0, :, 1]
     keys, values = records.keys, records.values
     if not len(keys) or values is None:
         keys, values = np.zeros(1, np.int32), np.zeros(1, np.int64)
-    pair, real = _pick(records, padding, slots)
+    pair, real = _pick(records, padding, blocks)
     key = keys if pair is None else keys[pair]
     value = (values if pair is None else values[pair]) + VALUE_ONE
     if real is not None:

@@ -117,7 +117,7 @@ class BitsCore(Core):
         cells = set_noise(seeds, self._other, self.sets.number, source)
         place, fate = self.sets.place[symbols], words[:, 0]
         users = np.flatnonzero(place >= 0)
-        set_cells(users, place[users].astype(np.int64), (cells, fate[users] < np.uint64(self._own)))
+        set_cells(users, place[users], (cells, fate[users] < np.uint64(self._own)))
         if self.sets.number % 8:
             cells[:, (self.sets.number - 1) // 64] &= np.uint64((1 << ((self.sets.number - 1) % 64 + 1)) - 1)
         out.arrays["bits"][:] = cells.view(np.uint8)[:, : self._width]

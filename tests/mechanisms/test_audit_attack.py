@@ -90,17 +90,18 @@ def test_a_fake_value_that_is_not_uniform(kind, monkeypatch):
 def test_a_dummy_slot_that_leaks(kind, monkeypatch):
     """Users of whom a dummy was sampled are told from others: their dummy is always reported, or nothing at all."""
     mechanism = kind(epsilon=1, keys=4, padding=2)
-    perturb = kind._perturb_chunk
+    perturb = kind.perturb
 
-    def leaking(self, part, seeds, source, first, second):
-        perturb(self, part, seeds, source, first, second)
-        nothing = part.sizes == 0
+    def leaking(self, records, stream):
+        made = perturb(self, records, stream)
+        nothing = records.sizes == 0
         if kind is PCKVUE:
-            first[nothing], second[nothing] = 0, 0
+            made.arrays["plus"][nothing], made.arrays["minus"][nothing] = 0, 0
         else:
-            first[nothing] = self.keys
+            made.arrays["key"][nothing] = self.keys
+        return made
 
-    monkeypatch.setattr(kind, "_perturb_chunk", leaking)
+    monkeypatch.setattr(kind, "perturb", leaking)
     assert attack(mechanism, 50_000).violation
 
 
@@ -111,7 +112,7 @@ def test_random_bits_of_the_key_that_serve_the_value_again(kind, monkeypatch):
     sample = pckv.sample
 
     def reusing(records, padding, law, blocks, **more):
-        fates = blocks[1, :, 0]
+        fates = blocks[0, :, 1]
         drawn = sample(records, padding, law, blocks, **more)
         honest = drawn.plus ^ (fates >= np.uint64(law.same))
         keep_sign = fates < np.uint64(int(law.p * WORDS))

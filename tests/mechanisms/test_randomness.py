@@ -32,8 +32,11 @@ def aes(key, block):
 
 def slow_key(purpose, *label):
     """The derivation of a key from the seed 11, written down once more."""
-    material = hashlib.sha256(b"ldp-beam randomness 1 seed 11").digest()
-    text = b"ldp-beam randomness 1"
+    return derived(hashlib.sha256(b"ldp-beam randomness 2 seed 11").digest(), purpose, *label)
+
+
+def derived(material, purpose, *label):
+    text = b"ldp-beam randomness 2"
     for part in (purpose, *label):
         text += len(part.encode()).to_bytes(8, "little") + part.encode()
     return hmac.new(material, text, hashlib.sha256).digest()
@@ -177,8 +180,11 @@ def test_seeds_and_blocks_equal_the_slow_reference():
     seeds = stream.seeds(record(pairs))
     assert seeds.tolist() == [seed]
     words = b"".join(((s ^ 7) % 2**64).to_bytes(8, "little") for s in seed)
-    block = aes(slow_key("block", "f", "p", "2")[:16], words)
-    assert stream.blocks(seeds, 6, 3)[1].tobytes() == block
+    key = slow_key("block", "f", "p", "2")[:16]
+    assert stream.blocks(seeds, 6, 3)[1].tobytes() == aes(key, words)
+    for plane in (1, 13):
+        own = derived(key, "plane", str(plane))[:16]
+        assert stream.blocks(seeds, 6, 3, plane=plane)[1].tobytes() == aes(own, words)
 
 
 def test_seeds_of_batches_with_empty_users_are_those_of_single_users():

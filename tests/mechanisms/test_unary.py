@@ -22,7 +22,7 @@ def slow_noise(seeds, threshold, cells, planes):
     """Assemble each cell's number from the bits of the stream's blocks, as Python integers."""
     plane_bits = []
     for plane in range(1, planes + 2):
-        blocks = [STREAM.blocks(seeds, (plane << 32) + c, 1)[0] for c in range(row_words(cells) // 2)]
+        blocks = [STREAM.blocks(seeds, c, 1, plane=plane)[0] for c in range(row_words(cells) // 2)]
         plane_bits.append(bits_of(np.ascontiguousarray(np.concatenate(blocks, axis=1)), cells))
     signs = plane_bits.pop()
     noise = np.zeros((len(seeds), cells), dtype=bool)

@@ -12,7 +12,7 @@ from .broker import KAFKA, KafkaBroker, kafka_answers
 from .cluster import FlinkCluster, SparkCluster
 from .docker import docker_answers
 from .job_servers import ENGINES, JobServer, JobServerOptions, job_server
-from .processes import free_port
+from .processes import free_port, swept
 from .resolve import is_resolved, pinned_versions, resolve
 from .service import SERVICES, Service, service_status, start_kafka, start_service, stop_service
 from .tools import TOOLS, tool_version
@@ -41,5 +41,6 @@ __all__ = [
     "start_kafka",
     "start_service",
     "stop_service",
+    "swept",
     "tool_version",
 ]

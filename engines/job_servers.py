@@ -17,7 +17,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from ..errors import InputError, RunError, did_you_mean
 from .java import OPENED, java_command
-from .processes import Process, free_port, terminated_as_interrupt, wait_until
+from .processes import Process, free_port, swept, terminated_as_interrupt, wait_until
 from .resolve import resolve
 
 __all__ = ["ENGINES", "JobServer", "JobServerOptions", "answers", "job_server", "launch_job_server", "scratch_folder"]
@@ -75,7 +75,7 @@ def job_server(engine: str, options: JobServerOptions | None = None) -> Iterator
         RunError: It cannot be fetched, or does not start.
     """
     with scratch_folder() as folder, terminated_as_interrupt():
-        server = launch_job_server(engine, options or JobServerOptions(), folder)
+        server = launch_job_server(engine, options or JobServerOptions(), folder, guarded=True)
         try:
             yield server
         finally:
@@ -86,14 +86,21 @@ def job_server(engine: str, options: JobServerOptions | None = None) -> Iterator
 def scratch_folder() -> Iterator[Path]:
     """Yield a folder for what an engine stages, logs and spills, and delete it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ldp-beam-engine-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # a process that was ended by force may still write for a moment
+    with swept(folder):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # a process that was ended by force may still write for a moment
 
 
-def launch_job_server(engine: str, options: JobServerOptions, folder: Path) -> JobServer:
-    """Start a job server that stays until its process is stopped; `folder` takes its files.
+def launch_job_server(engine: str, options: JobServerOptions, folder: Path, *, guarded: bool = False) -> JobServer:
+    """Start a job server that stays until its process is stopped, or where guarded until ours ends.
+
+    Args:
+        engine: "prism", "flink" or "spark".
+        options: how to start it.
+        folder: takes its files.
+        guarded: see `Process`.
 
     Raises:
         InputError: The engine is unknown, or a tool that it needs is missing.
@@ -110,6 +117,7 @@ def launch_job_server(engine: str, options: JobServerOptions, folder: Path) -> J
             log=folder / f"{engine}-job-server.log",
             env={"SPARK_LOCAL_DIRS": str(folder)},
             folder=folder,
+            guarded=guarded,
         )
         endpoint = f"localhost:{port}"
         try:

@@ -7,10 +7,13 @@ stopping the group stops all of it and nothing else.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import RunError
+from . import guard
 
 __all__ = [
     "Process",
@@ -25,12 +29,16 @@ __all__ = [
     "group_is_alive",
     "start_time",
     "stop_group",
+    "swept",
     "terminated_as_interrupt",
     "wait_until",
 ]
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
+#: What runs under a guard, and the folders that guards delete when this process ends without a word.
+_guarded: set[Process] = set()
+_swept: set[str] = set()
 
 
 class Process:
@@ -42,6 +50,7 @@ class Process:
         log: file that takes what it prints.
         env: variables beside those of this process.
         folder: its working directory.
+        guarded: end it, and everything in its group, when this process ends, however that happens.
     """
 
     def __init__(
@@ -52,13 +61,17 @@ class Process:
         log: Path,
         env: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        guarded: bool = False,
     ) -> None:
         self.name, self.log = name, log
+        if guarded and shutil.which(command[0]) is None:
+            raise RunError(f"{name} could not be started ({command[0]}: {os.strerror(errno.ENOENT)}).")
+        guard_of = [sys.executable, "-I", "-S", guard.__file__] if guarded else []
         with log.open("ab") as output:
             try:
                 self._popen = subprocess.Popen(
-                    list(command),
-                    stdin=subprocess.DEVNULL,
+                    [*guard_of, *command],
+                    stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **(env or {})},
@@ -67,6 +80,9 @@ class Process:
                 )
             except OSError as error:
                 raise RunError(f"{name} could not be started ({command[0]}: {error.strerror}).") from error
+        if guarded:
+            _guarded.add(self)
+            self.tell(*(f"+{path}" for path in sorted(_swept)))
 
     @property
     def pid(self) -> int:
@@ -80,6 +96,17 @@ class Process:
     def stop(self) -> None:
         """End the process and everything in its group."""
         stop_group(self.pid, wait=self._popen.wait)
+        _guarded.discard(self)
+        if self._popen.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._popen.stdin.close()
+
+    def tell(self, *lines: str) -> None:
+        """Tell its guard what to delete, or not to; one that has ended deletes nothing."""
+        if self._popen.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._popen.stdin.write(b"".join(os.fsencode(line) + b"\n" for line in lines))
+                self._popen.stdin.flush()
 
     def detach(self) -> None:
         """Let it outlive this process: nobody will wait for it here, and Python shall not complain."""
@@ -93,6 +120,24 @@ class Process:
             return "its log cannot be read"
         telling = [line for line in lines if any(word in line for word in ("Exception", "Error", "SEVERE", "error:"))]
         return (telling or lines or ["it said nothing"])[-1][:400]
+
+
+@contextlib.contextmanager
+def swept(folder: str | Path) -> Iterator[None]:
+    """Let the guards of engines delete a folder, should this process end within the block without a word.
+
+    The block itself deletes it otherwise. Where no engine runs there is no guard.
+    """
+    path = str(Path(folder).absolute())
+    _swept.add(path)
+    for process in tuple(_guarded):
+        process.tell(f"+{path}")
+    try:
+        yield
+    finally:
+        _swept.discard(path)
+        for process in tuple(_guarded):
+            process.tell(f"-{path}")
 
 
 def stop_group(pgid: int, *, wait: Callable[[float], object] | None = None, grace: float = _GRACE_SECONDS) -> None:

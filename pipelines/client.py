@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
+from ..engines import swept
 from ..errors import InputError, RunError
 from ..mechanisms import Secret
 from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, UNKNOWN_TAGS, USERS
@@ -78,7 +79,7 @@ def spill_folder(engine: Engine) -> Iterator[str | None]:
     if not engine.shares_disk:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder:  # mode 0700
+    with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder, swept(folder):  # mode 0700
         yield folder
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 
 from apache_beam.io.filesystems import FileSystems
 
+from ..engines import swept
 from ..errors import InputError, RunError
 from ..schemas.manifest import Manifest
 from ..transforms.paths import is_local
@@ -56,6 +57,7 @@ class OutputFolder:
         #: Where workers write: a folder, or a prefix in the store.
         self.parts = str(self.staging) if self.store is None or shared else self.store.staging
         self._moved: dict[str, str] = {}
+        self._swept = ExitStack()
 
     def _check(self, overwrite: bool, option: str) -> None:
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
@@ -82,12 +84,14 @@ class OutputFolder:
             raise InputError(f"{self.path}: the output folder cannot be made: {error.strerror}.") from error
         if self.store is not None:
             self.store.require_writable()
+        self._swept.enter_context(swept(self.staging if self.store is None else self.staging.parent))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shutil.rmtree(self.staging, ignore_errors=True)
+        self._swept.close()
         if self.store is not None and not is_local(self.parts):
             self.store.clear_staging()
 

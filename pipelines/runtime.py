@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from ..engines import JobServerOptions, job_server
+from ..engines import JobServerOptions, job_server, swept
 from .beam_options import local_options
 from .engine_target import Target, without
 from .preflight import check_docker
@@ -201,6 +201,7 @@ def _staging() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="ldp-beam-staging-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         try:
-            yield folder
+            with swept(folder):
+                yield folder
         finally:
             tempfile.tempdir = before

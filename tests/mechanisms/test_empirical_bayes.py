@@ -50,11 +50,11 @@ def ratios(name, epsilon, draw, repeats=5, users=USERS):
 @pytest.mark.parametrize("name", ["pckv-ue", "pckv-grr"])
 @pytest.mark.parametrize("epsilon", [0.5, 1])
 def test_means_err_less(name, epsilon, draw):
-    assert ratios(name, epsilon, draw)[1] <= 0.82  # 0.78 over many repeats, see benchmarks/accuracy_beyond.py
+    assert ratios(name, epsilon, draw)[1] <= 0.78  # 0.41 to 0.64 over many repeats, see benchmarks/accuracy_beyond.py
 
 
 def test_frequencies_err_less():
-    assert ratios("pckv-ue", 1, gg, repeats=20)[0] <= 0.85  # 0.76 over 50 repeats
+    assert ratios("pckv-ue", 1, gg, repeats=8)[0] <= 0.85  # 0.76 over many repeats
 
 
 @pytest.mark.parametrize("draw", [uu, gg, ends])
@@ -160,8 +160,24 @@ def by_rank(random, keys=100):
     return weights / weights.sum(), np.linspace(-1, 1, keys)
 
 
-@pytest.mark.parametrize(
-    ("name", "epsilon", "most"), [("pckv-ue", 2, 0.9), ("pckv-grr", 4, 1.02), ("pckv-ue", 8, 1.02)]
-)
+@pytest.mark.parametrize(("name", "epsilon", "most"), [("pckv-ue", 2, 0.7), ("pckv-grr", 4, 1.0), ("pckv-ue", 8, 1.02)])
 def test_means_that_follow_the_rank_are_no_reason_to_lose(name, epsilon, most):
-    assert ratios(name, epsilon, by_rank, repeats=12)[1] <= most
+    assert ratios(name, epsilon, by_rank, repeats=6)[1] <= most
+
+
+def test_what_is_not_known_of_the_frequency_is_averaged_over():
+    """GG with the numerical allocation at epsilon 2, where a rare key's frequency is half as large or twice."""
+    errors = np.zeros(2)
+    given = {"epsilon": 2, "keys": 100, "padding": 1}
+    prior = {"prior_frequency": 0.01, "prior_mean": 0.5, "prior_users": USERS}
+    tried = (
+        (make_mechanism("pckv-ue", **given), "corrected"),
+        (make_mechanism("pckv-ue", **given, **prior, allocation="numerical"), "empirical-bayes"),
+    )
+    for row, (mechanism, estimator) in enumerate(tried):
+        for repeat in range(12):
+            random = population_generator(12, repeat)
+            frequency, mean = gg(random)
+            counts = draw_counts(mechanism, draw_sampled(frequency, mean, 1, USERS, random), random)
+            errors[row] += ((mechanism.estimate(counts, estimator).mean - mean) ** 2).mean()
+    assert errors[1] <= 0.75 * errors[0]

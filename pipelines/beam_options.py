@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ..errors import InputError, did_you_mean
 from .engine_options import add_runner_options
 from .engine_target import target_of
 
-__all__ = ["local_options", "parse_beam_options", "parsed_options"]
+__all__ = ["local_options", "parse_beam_options", "parsed_options", "tell_file_systems", "without_secrets"]
+
+
+#: Words in the names of options whose values are nobody's business.
+_SECRETS: Final = ("secret", "token", "password", "access_key")
 
 
 def parse_beam_options(arguments: Sequence[str], ours: Iterable[str]) -> list[str]:
@@ -96,6 +101,29 @@ def _subclasses(cls: Any) -> Iterator[Any]:
         if sub.__module__.startswith("apache_beam."):
             yield sub
             yield from _subclasses(sub)
+
+
+def tell_file_systems(arguments: Sequence[str]) -> None:
+    """Give Beam's file systems their options, such as the endpoint of a store, before anything is looked at.
+
+    Beam does so when it makes a pipeline, and by then inputs and outputs have been checked.
+    """
+    if arguments:
+        FileSystems.set_options(PipelineOptions(list(arguments)))
+
+
+def without_secrets(arguments: Sequence[str]) -> list[str]:
+    """Return `arguments` for a manifest: the values of credentials are left out."""
+    told: list[str] = []
+    hidden = False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if not argument.startswith("--"):
+            told.append("…" if hidden else argument)
+            continue
+        hidden = any(word in name for word in _SECRETS)
+        told.append(f"{name}=…" if hidden and equals else argument)
+    return told
 
 
 def local_options(workers: int, beam_arguments: Sequence[str]) -> PipelineOptions:

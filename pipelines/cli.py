@@ -32,7 +32,7 @@ from ..transforms.generated import Generated
 from ..transforms.table_files import FORMATS
 from .aggregate import aggregate as run_aggregate
 from .aggregate_period import aggregate_store
-from .beam_options import parse_beam_options
+from .beam_options import parse_beam_options, tell_file_systems
 from .cli_audit import audit
 from .cli_compare import compare
 from .cli_engine import doctor, engine
@@ -631,6 +631,7 @@ def _engine_of(ctx: click.Context, options: dict[str, Any]) -> Engine:
         job_server_jar=options["job_server_jar"],
     )
     engine.target()  # refuses what contradicts itself, before anything is read
+    tell_file_systems(beam_arguments)
     return engine
 
 

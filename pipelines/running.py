@@ -15,7 +15,7 @@ from typing import Any
 import apache_beam as beam
 
 from ..engines import service_status
-from .beam_options import parsed_options
+from .beam_options import parsed_options, without_secrets
 from .engine_target import Target, target_of
 from .failures import translated
 from .preflight import CheckWorkers, clear_answers, marker_in, worker_versions
@@ -68,7 +68,7 @@ class Engine:
     def as_json(self) -> dict[str, Any]:
         """Return the fields for the manifest."""
         name = self.target().engine
-        return {"name": name, "workers": self.workers, "beam_arguments": list(self.beam_arguments)}
+        return {"name": name, "workers": self.workers, "beam_arguments": without_secrets(self.beam_arguments)}
 
 
 @contextmanager

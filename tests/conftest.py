@@ -1,6 +1,10 @@
 """What all tests share: small collections, small inputs, and the data that may lie beside the checkout."""
 
 import json
+import subprocess
+import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pyarrow as pa
@@ -115,6 +119,20 @@ def run_json(run):
     return call
 
 
+@pytest.fixture(autouse=True)
+def beam_remembers(request, beam_memory):
+    """Spare small pipelines in this process half of their time; what runs on an engine has Beam as it is."""
+    with contextlib.nullcontext() if request.node.get_closest_marker("engine") else beam_memory.remembering():
+        yield
+
+
+@pytest.fixture(scope="session")
+def beam_memory():
+    from tests import beam_memory
+
+    return beam_memory
+
+
 @pytest.fixture(scope="session")
 def warm_python():
     """Clients named `ldp-beam` and `python` that fork a process which has imported everything: see its module."""
@@ -130,3 +148,28 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip("the data folder beside the checkout is absent")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory):
+    """A server that speaks S3, in a process of its own: the environment in which AWS's own client finds it."""
+    from ldp_beam.engines import free_port
+
+    endpoint = f"http://127.0.0.1:{(port := free_port())}"
+    log = (tmp_path_factory.mktemp("s3") / "log").open("w")
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    end = time.monotonic() + 60
+    while True:
+        assert process.poll() is None, "the server ended"
+        assert time.monotonic() < end, "the server does not answer"
+        try:
+            urllib.request.urlopen(endpoint, timeout=2).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    who = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
+    yield {**who, "AWS_ENDPOINT_URL": endpoint}
+    process.terminate()
+    process.wait()
+    log.close()

@@ -3,7 +3,7 @@
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 from ldp_beam.errors import InputError, NotAvailableError
-from ldp_beam.pipelines.beam_options import local_options, parse_beam_options, parsed_options
+from ldp_beam.pipelines.beam_options import local_options, parse_beam_options, parsed_options, without_secrets
 
 OURS = ["--collection", "--input", "--secret-file", "--output"]
 
@@ -76,3 +76,9 @@ def test_workers_become_threads_unless_told_otherwise():
     assert (options.direct_num_workers, options.direct_running_mode) == (2, "multi_processing")
     options = local_options(1, ("--direct_num_workers=4",)).view_as(DirectOptions)
     assert options.direct_num_workers == 4
+
+
+def test_credentials_are_not_told_in_the_manifest():
+    given = ["--s3_secret_access_key=x", "--s3_session_token", "y", "--s3_endpoint_url", "http://z", "--parallelism=2"]
+    told = ["--s3_secret_access_key=…", "--s3_session_token", "…", "--s3_endpoint_url", "http://z", "--parallelism=2"]
+    assert without_secrets(given) == told

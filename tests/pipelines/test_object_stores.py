@@ -6,14 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
-import urllib.request
 
 import boto3
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from ldp_beam.engines import free_port
 from ldp_beam.errors import InputError, RunError
 from ldp_beam.pipelines import output_store, preflight
 from ldp_beam.pipelines.engine_target import Target
@@ -21,30 +18,6 @@ from ldp_beam.pipelines.output_store import StoreFolder, local_copy
 from ldp_beam.pipelines.running import Engine
 from ldp_beam.transforms import publish
 from ldp_beam.transforms.paths import expand, is_local
-
-REGION = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """The endpoint of a server in a process of its own."""
-    endpoint = f"http://127.0.0.1:{(port := free_port())}"
-    log = (tmp_path_factory.mktemp("s3") / "log").open("w")
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=log, stderr=log)
-    end = time.monotonic() + 60
-    while True:
-        assert process.poll() is None, "the server ended"
-        assert time.monotonic() < end, "the server does not answer"
-        try:
-            urllib.request.urlopen(endpoint, timeout=2).close()
-            break
-        except OSError:
-            time.sleep(0.1)
-    yield endpoint
-    process.terminate()
-    process.wait()
-    log.close()
 
 
 class OneSession:
@@ -62,9 +35,9 @@ class OneSession:
 
 
 @pytest.fixture
-def bucket(server, monkeypatch):
+def bucket(s3_server, monkeypatch):
     """An empty bucket and the environment in which AWS's own client finds it."""
-    for name, value in {**REGION, "AWS_ENDPOINT_URL": server}.items():
+    for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(boto3.session, "Session", OneSession(boto3.session.Session()))
     client = boto3.client("s3")
@@ -98,6 +71,30 @@ def test_a_result_is_read_from_and_sent_to_a_store(bucket, people_in_store, defi
     for name in ("counts.parquet", "estimates.parquet"):
         bucket.download_file("data", f"out/{name}", str(tmp_path / name))
         assert pq.read_table(tmp_path / name).equals(pq.read_table(tmp_path / "local" / name))
+
+
+def test_a_store_may_be_named_by_options_of_beam(
+    bucket, people_in_store, s3_server, define, run, monkeypatch, tmp_path
+):
+    """Already when the output is checked, before there is a pipeline; what the options say is secret stays so."""
+    for name in s3_server:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    code, _, err = run(
+        *("collect", "--collection", define(), "--seed", "3", "--input", "s3://data/in/*.parquet"),
+        *(
+            "--output",
+            "s3://data/out",
+            "--s3_endpoint_url",
+            s3_server["AWS_ENDPOINT_URL"],
+            "--s3_region_name=us-east-1",
+        ),
+        *("--s3_access_key_id=k", "--s3_secret_access_key=very-secret"),
+    )
+    assert code == 0, err
+    manifest = bucket.get_object(Bucket="data", Key="out/manifest.json")["Body"].read().decode()
+    assert "very-secret" not in manifest
+    assert "--s3_region_name=us-east-1" in manifest
 
 
 def test_a_result_in_a_store_is_replaced_only_where_asked(bucket, people_in_store, define, run, tmp_path):

@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 
 PLAN = Path(os.environ.get("LDP_BEAM_TEST_FAULT", "/nonexistent"))
+HIDDEN = os.environ.get("LDP_BEAM_TEST_HIDDEN", "")
 VERSIONS = os.environ.get("LDP_BEAM_TEST_VERSION", "")
 TARGET = "ldp_beam.transforms.perturb"
 
@@ -58,6 +59,14 @@ class Finder(importlib.abc.MetaPathFinder):
 
 if PLAN.name != "nonexistent":
     sys.meta_path.insert(0, Finder())
+
+if HIDDEN:  # a folder of another machine: a worker that looks for it does not find it
+
+    def hide(event, arguments):
+        if event in ("open", "os.listdir", "os.mkdir", "os.rename") and str(arguments[0]).startswith(HIDDEN):
+            raise FileNotFoundError(f"{arguments[0]} lies on another machine")
+
+    sys.addaudithook(hide)
 
 if VERSIONS:  # "apache-beam=2.60.0": the worker claims to have another version
     import importlib.metadata

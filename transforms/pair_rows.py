@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ __all__ = ["NO_PAIR", "TABLE_TAG", "PairRows", "merge_rows", "merge_within", "ro
 
 #: Key index of a row that only says that its user takes part.
 NO_PAIR = -1
+#: A digest as one element.
+_DIGEST: Final = np.dtype("V16")
 #: What marks a tag as one of a table of sensitive keys; tags themselves are far smaller.
 TABLE_TAG = 1 << 14
 
@@ -98,7 +101,7 @@ class PairRows:
     def select(self, keep: Bool) -> PairRows:
         """Return the rows where `keep`, bool (n,), is true."""
         return PairRows(
-            digests=self.digests[keep],
+            digests=take_digests(self.digests, np.flatnonzero(keep)),
             keys=self.keys[keep],
             values=None if self.values is None else self.values[keep],
             times=None if self.times is None else self.times[keep],
@@ -121,7 +124,7 @@ def merge_rows(rows: PairRows, *, latest: bool) -> Records:
     table = rows.from_table
     if table.any():
         return _with_table(merge_rows(rows.select(~table), latest=latest), rows.select(table))
-    order, group, first = _group_users(rows.digests)
+    order, group, first, users = _group_users(rows.digests)
     keys = rows.keys[order]
     held = keys != NO_PAIR
     source = order[held]
@@ -136,14 +139,14 @@ def merge_rows(rows: PairRows, *, latest: bool) -> Records:
     tags = None
     if rows.tags is not None:
         tags = tags_within(group[held], rows.keys[source], rows.tags[source], offsets, keys)
-    return Records(users=rows.digests[order[first]], offsets=offsets, keys=keys, values=values, tags=tags)
+    return Records(users=users, offsets=offsets, keys=keys, values=values, tags=tags)
 
 
 def _with_table(records: Records, table: PairRows) -> Records:
     """Tag the pairs of the records that the rows of a table of sensitive keys speak of."""
     assert table.tags is not None  # only rows with tags come from a table
     assert records.tags is not None
-    order, group, first = _group_users(np.concatenate([records.users, table.digests]))
+    order, group, first, _ = _group_users(np.concatenate([records.users, table.digests]))
     group_of = np.empty(len(order), dtype=np.int64)
     group_of[order] = group
     user_of = np.full(len(first), -1, dtype=np.int64)
@@ -179,19 +182,52 @@ def tags_within(group: I64, keys: I32, tags: I16, offsets: I64, merged: I32) -> 
     return merge_tags(places, group * span + keys, tags)
 
 
-def _group_users(digests: npt.NDArray[np.uint8]) -> tuple[I64, I64, I64]:
-    """Sort rows by digest: their order, the number of each sorted row's user, each user's first row."""
-    words = np.ascontiguousarray(digests).view("<u8")
-    high, low = words[:, 0], words[:, 1]
-    order: I64 = np.argsort(high)
-    other = np.diff(high[order]) != 0
-    differs = np.diff(low[order]) != 0
-    if np.any(differs & ~other):  # two users share 64 bits, or a user's rows do not: sort by all bits
-        order = np.lexsort((low, high))
-        other, differs = np.diff(high[order]) != 0, np.diff(low[order]) != 0
-    starts = np.ones(len(order), dtype=np.bool_)
-    starts[1:] = other | differs
-    return order, np.cumsum(starts) - 1, np.flatnonzero(starts)
+def take_digests(digests: npt.NDArray[np.uint8], rows: I64) -> npt.NDArray[np.uint8]:
+    """Return some rows of digests, (m, 16). They are moved as wholes: byte by byte takes ten times as long."""
+    whole = np.ascontiguousarray(digests).view(_DIGEST).reshape(-1)
+    return np.take(whole, rows).view(np.uint8).reshape(-1, _DIGEST.itemsize)
+
+
+def _group_users(digests: npt.NDArray[np.uint8]) -> tuple[I64, I64, I64, npt.NDArray[np.uint8]]:
+    """Sort rows by digest.
+
+    Returns:
+        The order of the rows, the number of each sorted row's user, each user's first row, each user's digest.
+    """
+    order, unseen = _by_first_bits(digests)
+    ordered = take_digests(digests, order)
+    starts, clash = _starts(ordered, unseen)
+    if clash:  # two users share the bits that were sorted: sort by all
+        words = np.ascontiguousarray(digests).view("<u8")
+        order = np.lexsort((words[:, 1], words[:, 0]))
+        ordered = take_digests(digests, order)
+        starts, _ = _starts(ordered, unseen)
+    first = np.flatnonzero(starts)
+    return order, np.cumsum(starts) - 1, first, take_digests(ordered, first)
+
+
+def _by_first_bits(digests: npt.NDArray[np.uint8]) -> tuple[I64, int]:
+    """Return the order of the digests' first words but for their lowest bits, and how many these are.
+
+    The row's number takes the place of the lowest bits: words are sorted six times as fast as an order is found.
+    """
+    words = np.ascontiguousarray(digests).view("<u8")[:, 0]
+    unseen = max(1, (len(words) - 1).bit_length())
+    low = np.uint64((1 << unseen) - 1)
+    sorted_ = words & ~low
+    sorted_ |= np.arange(len(words), dtype=np.uint64)
+    sorted_.sort()
+    sorted_ &= low
+    return sorted_.view(np.int64), unseen
+
+
+def _starts(ordered: npt.NDArray[np.uint8], unseen: int) -> tuple[Bool, bool]:
+    """Return where another digest begins, and whether two neighbours that differ share the sorted bits."""
+    words = ordered.view("<u8")
+    differing = words[1:] ^ words[:-1]
+    starts = np.ones(len(words), dtype=np.bool_)
+    starts[1:] = (differing[:, 0] | differing[:, 1]) != 0
+    return starts, bool(np.any(starts[1:] & (differing[:, 0] >> np.uint64(unseen) == 0)))
 
 
 def merge_within(

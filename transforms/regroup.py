@@ -167,7 +167,7 @@ class _ToBuckets(beam.DoFn):
         bucket &= np.uint16(self._buckets - 1)
         order = np.argsort(bucket, kind="stable")
         ends = np.cumsum(np.bincount(bucket, minlength=self._buckets))
-        rows = rows[order]
+        rows = np.take(rows, order)  # several times as fast as indexing, field by field
         start = 0
         for number, end in enumerate(ends.tolist()):
             if end > start:

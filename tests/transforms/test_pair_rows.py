@@ -82,3 +82,22 @@ def test_without_values() -> None:
         assert records.values is None
         assert sorted(records.sizes.tolist()) == [0, 2]
         assert records.keys.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("bits", [1, 12, 40, 64])
+def test_users_whose_digests_share_their_first_bits_are_kept_apart(bits):
+    """Digests of few different bits collide in what is sorted first; every user still gets all of its rows."""
+    random = np.random.default_rng(bits)
+    n = 1_000
+    words = np.stack([random.integers(0, 2**64, n, dtype=np.uint64) >> np.uint64(64 - bits), np.arange(n) % 3], axis=1)
+    digests = words.astype("<u8").view(np.uint8).reshape(n, 16)
+    keys = np.arange(n, dtype=np.int32)
+    expected = {}
+    for digest, key in zip(digests, keys.tolist(), strict=True):
+        expected.setdefault(digest.tobytes(), []).append(key)
+    records = merge_rows(PairRows(digests=digests, keys=keys), latest=False)
+    found = {
+        user.tobytes(): records.keys[start:stop].tolist()
+        for user, start, stop in zip(records.users, records.offsets, records.offsets[1:], strict=False)
+    }
+    assert found == expected

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import erf, sqrt
 from typing import Final
@@ -46,6 +47,8 @@ _PER_UNIT: Final = (len(_CENTRES) - 1) / 2.0
 _WIDTHS: Final = np.geomspace(0.08, 1.5, 9)
 _SLOPES: Final = (0.25, 0.5, 0.75, 1.0)
 _ENDS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
+#: Entries that are looked up at a time.
+_BATCH: Final = 200_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,6 +123,7 @@ _LINE_OF_ALL: Final = slice(_LEVEL.stop, _LEVEL.stop + len(_lines(0)))
 _LINE_OF_GROUP: Final = slice(_LINE_OF_ALL.stop, len(_PRIORS))
 
 
+@lru_cache(maxsize=32)
 def _masses(width: float) -> F64:
     """Integrals of the bells around each centre over [-1, 1]."""
     scale = width * sqrt(2.0)
@@ -135,8 +139,10 @@ def _moments(signs: Signs, priors: Sequence[_Prior]) -> tuple[F64, F64, F64]:
     likelihood = signs.likelihood(np.concatenate([nodes, ends], axis=1))
     inner = likelihood[:, :, :-2] * weights[:, None, :]
     level = likelihood.sum(axis=1)
-    for width, line in dict.fromkeys((prior.width, prior.slope != 0.0) for prior in priors):
-        own = [i for i, prior in enumerate(priors) if (prior.width, prior.slope != 0.0) == (width, line)]
+    kinds: dict[tuple[float, bool], list[int]] = {}
+    for i, prior in enumerate(priors):
+        kinds.setdefault((prior.width, prior.slope != 0.0), []).append(i)
+    for (width, line), own in kinds.items():
         some = [priors[i] for i in own]
         if width == 0.0:
             parts[:, own] = _at_ends(level[:, -2:], some)
@@ -144,14 +150,15 @@ def _moments(signs: Signs, priors: Sequence[_Prior]) -> tuple[F64, F64, F64]:
             parts[:, own] = _on_lines(_tables(nodes, inner, width), signs, some)
         else:
             tables = _tables(nodes, inner.sum(axis=1, keepdims=True), width)[:, :, 0]
-            parts[:, own] = tables[:, :, [_index(prior.centre) for prior in some]].transpose(0, 2, 1)
+            parts[:, own] = tables[:, :, _index([prior.centre for prior in some])].transpose(0, 2, 1)
     total = np.maximum(parts[0], 1e-300)
     return np.log(total), parts[1] / total, parts[2] / total
 
 
 def _tables(nodes: F64, likelihood: F64, width: float) -> F64:
     """Integrals of likelihood times prior times 1, m and m^2 for each centre, float64 (3, d, nodes, centres)."""
-    bells = np.exp(-0.5 * ((nodes[:, :, None] - _CENTRES) / width) ** 2) / _masses(width)
+    distance = (nodes[:, :, None] - _CENTRES) / width
+    bells = np.exp(-0.5 * distance * distance) / _masses(width)
     return np.array([(likelihood * nodes[:, None, :] ** power) @ bells for power in range(3)])
 
 
@@ -159,13 +166,16 @@ def _on_lines(tables: F64, signs: Signs, priors: Sequence[_Prior]) -> F64:
     """Integrals under priors of one width whose centres are lines, float64 (3, priors, d)."""
     result = np.empty((3, len(priors), len(signs.surplus)))
     flat, first = tables.reshape(3, -1), np.arange(signs.trust.size).reshape(signs.trust.shape) * len(_CENTRES)
-    for i, prior in enumerate(priors):
-        centre = np.clip(prior.centre + prior.slope * signs.places[prior.place], -1.0, 1.0)
-        result[:, i] = flat.take(first + _index(centre), axis=1).sum(axis=2)
+    batch = max(1, _BATCH // signs.trust.size)
+    for start in range(0, len(priors), batch):
+        some = priors[start : start + batch]
+        level, slope = (np.array([[[x]] for x in y]) for y in zip(*((p.centre, p.slope) for p in some), strict=True))
+        centre = np.clip(level + slope * signs.places[[prior.place for prior in some]], -1.0, 1.0)
+        result[:, start : start + batch] = flat.take(first + _index(centre), axis=1).sum(axis=3)
     return result
 
 
-def _index(centre: F64 | float) -> I64:
+def _index(centre: F64 | Sequence[float]) -> I64:
     """Where the nearest centre of the tables is."""
     return np.asarray(np.rint((np.asarray(centre) + 1.0) * _PER_UNIT), dtype=np.int64)
 

@@ -119,18 +119,16 @@ def run_json(run):
     return call
 
 
-@pytest.fixture(autouse=True)
-def beam_remembers(request, beam_memory):
-    """Spare small pipelines in this process half of their time; what runs on an engine has Beam as it is."""
-    with contextlib.nullcontext() if request.node.get_closest_marker("engine") else beam_memory.remembering():
+@pytest.fixture(scope="module", autouse=True)
+def beam_remembers(request):
+    """Spare small pipelines in this process half of their time; tests on engines have Beam as it is."""
+    if request.path.parent.name == "engines":
         yield
+        return
+    from tests.beam_memory import remembering
 
-
-@pytest.fixture(scope="session")
-def beam_memory():
-    from tests import beam_memory
-
-    return beam_memory
+    with remembering():
+        yield
 
 
 @pytest.fixture(scope="session")

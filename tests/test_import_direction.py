@@ -7,6 +7,7 @@ import ast
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,8 @@ def sources() -> Sources:
     return found
 
 
-def imports(module: str, source: str) -> list[Import]:
+@cache
+def imports(module: str, source: str) -> tuple[Import, ...]:
     """Every import of a module, also those inside functions."""
     tree = ast.parse(source)
     typing_only = {
@@ -127,7 +129,7 @@ def imports(module: str, source: str) -> list[Import]:
             for alias in node.names:
                 target, name = (base, alias.name) if base else (alias.name, None)
                 found.append(Import(target, name, ours, node.level > 0, hidden, node.lineno))
-    return found
+    return tuple(found)
 
 
 def _base(module: str, source: str, node: ast.ImportFrom) -> str:
@@ -218,7 +220,7 @@ def randomness_violations(modules: Sources) -> list[str]:
             if not item.ours and not item.typing_only and _starts(full, sourced):
                 found.append(f"{module}:{item.line} imports {full}")
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Attribute):
+            if isinstance(node, ast.Attribute) and node.attr in {"random", "urandom", "getrandom"}:
                 text = ast.unparse(node)
                 if text in {"np.random", "numpy.random", "os.urandom", "os.getrandom"}:
                     found.append(f"{module}:{node.lineno} uses {text}")

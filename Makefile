@@ -12,7 +12,8 @@ INSTALL_INPUTS := pyproject.toml
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo engines test lint format docs examples bench clean $(EXAMPLES:%=example-%) $(OVER_TIME)
+.PHONY: help demo engines test test-here test-engines lint format docs examples check bench clean \
+	$(EXAMPLES:%=example-%) $(OVER_TIME)
 
 help:  ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,8 +25,20 @@ engines: $(VENV)/.test  ## fetch Prism, Flink and Spark (Java, Maven, Go), and t
 	$(BIN)/ldp-beam doctor
 
 test: $(VENV)/.test  ## all tests
-	$(BIN)/python -m pytest -n logical --dist loadfile -m "not engine" $(PYTEST_ARGS)
+	$(MAKE) test-here
+	$(MAKE) test-engines
+
+# Files stay whole, for their fixtures, and in their order: those with few and long tests stand first.
+test-here: $(VENV)/.test
+	$(NICE) $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not engine" $(PYTEST_ARGS)
+
+test-engines: $(VENV)/.test
 	$(BIN)/python -m pytest -m engine $(PYTEST_ARGS)
+
+# Tests on engines wait for engines most of the time, and the others compute, and let them go first: together they are
+# done sooner. With -j 3.
+check: NICE := nice
+check: test-engines test-here lint docs demo examples  ## everything that a change has to pass
 
 lint: $(VENV)/.lint  ## style and types
 	$(BIN)/ruff check .
@@ -64,7 +77,8 @@ clean:  ## take away what the other commands made
 	rm -rf $(VENV) $(OUTPUT)
 
 # -- the virtual environment -----------------------------------------------------------------------------
-# A stamp says which extras are installed; each is older than its inputs only once.
+# A stamp says which extras are installed; each is older than its inputs only once. Who has installed the extras of
+# others among its own says so for them, and pip runs once.
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -74,6 +88,8 @@ $(VENV)/.examples: EXTRAS := examples
 $(VENV)/.test: EXTRAS := test,examples,docs
 $(VENV)/.docs: EXTRAS := docs
 $(VENV)/.lint: EXTRAS := lint,test,examples,docs
+$(VENV)/.test: INCLUDED := $(VENV)/.examples $(VENV)/.docs
+$(VENV)/.lint: INCLUDED := $(VENV)/.examples $(VENV)/.docs $(VENV)/.test
 $(VENV)/.examples $(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(INSTALL_INPUTS) $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
-	touch $@
+	touch $@ $(INCLUDED)

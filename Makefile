@@ -12,7 +12,7 @@ INSTALL_INPUTS := pyproject.toml
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo engines test test-here test-engines lint format docs examples check bench clean \
+.PHONY: help demo engines test test-here test-engines tested-versions lint format docs examples check bench clean \
 	$(EXAMPLES:%=example-%) $(OVER_TIME)
 
 help:  ## this list
@@ -39,6 +39,9 @@ test-engines: $(VENV)/.test
 # done sooner. With -j 3.
 check: NICE := nice
 check: test-engines test-here lint docs demo examples  ## everything that a change has to pass
+
+tested-versions: $(VENV)/.test  ## whether docs/engines.md names the engines that `make test` ran with
+	$(BIN)/python -m benchmarks.tested_versions --check
 
 lint: $(VENV)/.lint  ## style and types
 	$(BIN)/ruff check .

@@ -1,7 +1,9 @@
 """Writes the tables of docs/engines.md: `python -m benchmarks.tested_versions [--check]`.
 
-Versions come from the pinned files that CI runs with, figures from benchmarks/results/engines.json. With `--check`
-nothing is written, and a table of versions that is out of date is an error.
+Versions are those that the engine tests of the last `make test` ran with (they leave build/tested-versions.json), and
+figures those of benchmarks/results/engines.json. With `--check`, which CI calls after its tests, nothing is written,
+and a table that names other engines or other runners than the tests ran with is an error. Python, Java and Go are
+those of the machine: another one is said and is no error.
 """
 
 from __future__ import annotations
@@ -10,26 +12,72 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from ldp_beam.engines import TOOLS, pinned_versions, tool_version
-from ldp_beam.pipelines.running import versions
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "engines.md"
 FIGURES = ROOT / "benchmarks" / "results" / "engines.json"
+RECORD = ROOT / "build" / "tested-versions.json"
+#: Engines of the table, and Kafka, the broker of streams.
+ENGINES = ("direct", "prism", "flink", "spark", "kafka")
 
 
-def version_table() -> str:
-    """Return the table of what the tests run together."""
-    ours = versions()
-    rows = [f"| direct | apache-beam {ours['apache-beam']} | Python {'.'.join(ours['python'].split('.')[:2])} |"]
-    for engine, tool in (("prism", "go"), ("flink", "java"), ("spark", "java")):
-        parts = [f"{name} {version}" for name, version in pinned_versions(engine).items() if "slf4j" not in name]
-        found = (tool_version(tool) or "absent").split(".")[0 if tool == "java" else slice(0, 2)]
-        version = found if isinstance(found, str) else ".".join(found)
-        rows.append(f"| {engine} | {', '.join(parts)} | {TOOLS[tool].name.capitalize()} {version} |")
-    return "\n".join(["| engine | runner | with |", "|---|---|---|", *rows])
+class NoRecordError(Exception):
+    """The tests have left no record of every engine."""
+
+
+def recorded(path: Path = RECORD) -> Mapping[str, Any]:
+    """Return what the tests recorded, by engine.
+
+    Raises:
+        NoRecordError: Engine tests did not run here, or some engine is not among those whose tests passed.
+    """
+    if not path.is_file():
+        raise NoRecordError(f"{path} is absent: run the engine tests (make test), which write it")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if record["failed"]:
+        raise NoRecordError(f"tests of {', '.join(record['failed'])} failed: only what works stands in the table")
+    absent = [engine for engine in ENGINES if engine not in record["engines"]]
+    if absent:
+        raise NoRecordError(f"no test of {', '.join(absent)} ran in the last session: run all engine tests (make test)")
+    return {engine: record["engines"][engine] for engine in ENGINES}
+
+
+def rows(engines: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return for each engine its runner and what it ran with, as the table says them."""
+    return {name: (_listed(found["runner"]), _listed(found["with"])) for name, found in engines.items()}
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def version_table(engines: Mapping[str, Any]) -> str:
+    """Return the table of what the tests ran together."""
+    lines = [f"| {name} | {runner} | {more} |" for name, (runner, more) in rows(engines).items()]
+    return "\n".join(["| engine | runner | with |", "|---|---|---|", *lines])
+
+
+def told(text: str) -> dict[str, tuple[str, str]]:
+    """Return the rows of a page's table, as `rows` gives them."""
+    table = re.search(r"<!-- versions -->\n(.*?)<!-- /versions -->", text, flags=re.DOTALL)
+    lines = table[1].splitlines()[2:] if table else []
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: (runner, more) for name, runner, more in cells}
+
+
+def differences(page: Mapping[str, tuple[str, str]], run: Mapping[str, tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """Return what the page says and the run denies: first of engines and runners, then of Python, Java and Go."""
+    wrong = [f"{name}: the page tells of it, and it was not tested" for name in page if name not in run]
+    wrong += [f"{name}: tested, and the page does not tell of it" for name in run if name not in page]
+    other = []
+    for name in page.keys() & run.keys():
+        for place, into in enumerate((wrong, other)):
+            if page[name][place] != run[name][place]:
+                into.append(f"{name}: the page says {page[name][place]}, the tests ran with {run[name][place]}")
+    return sorted(wrong), sorted(other)
 
 
 def figure_table() -> str | None:
@@ -58,20 +106,35 @@ def replaced(text: str, mark: str, table: str) -> str:
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
-    before = PAGE.read_text(encoding="utf-8")
-    after = replaced(before, "versions", version_table())
+    given = parser.parse_args(arguments)
+    text = PAGE.read_text(encoding="utf-8")
+    try:
+        engines = recorded(RECORD)
+    except NoRecordError as error:
+        engines = None
+        print(f"The table of versions cannot be {'checked' if given.check else 'written'}: {error}.", file=sys.stderr)
     if given.check:
-        if after != before:
-            print("docs/engines.md: run python -m benchmarks.tested_versions", file=sys.stderr)
-        return int(after != before)
+        return 1 if engines is None else _check(text, engines)
+    if engines is not None:
+        text = replaced(text, "versions", version_table(engines))
     figures = figure_table()
-    PAGE.write_text(after if figures is None else replaced(after, "figures", figures), encoding="utf-8")
-    return 0
+    PAGE.write_text(text if figures is None else replaced(text, "figures", figures), encoding="utf-8")
+    return int(engines is None)
+
+
+def _check(text: str, engines: Mapping[str, Any]) -> int:
+    wrong, other = differences(told(text), rows(engines))
+    for line in other:
+        print(f"Not an error: {line}.", file=sys.stderr)
+    for line in wrong:
+        print(f"docs/engines.md: {line}.", file=sys.stderr)
+    if wrong:
+        print("Run python -m benchmarks.tested_versions after the tests and commit the page.", file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

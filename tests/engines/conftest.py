@@ -10,11 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ldp_beam.engines import FlinkCluster, KafkaBroker, SparkCluster, WorkerPool, free_port, is_resolved
+from ldp_beam.engines import FlinkCluster, KafkaBroker, SparkCluster, WorkerPool, free_port, is_resolved, job_server
 from ldp_beam.pipelines.running import engine_session
+
+from tests.engines.versions_used import Used
 
 NEEDS = {"prism": ("go",), "flink": ("java", "mvn"), "spark": ("java", "mvn"), "kafka": ("java", "mvn")}
 FAULTS = Path(__file__).parent / "faults"
+USED = Used()
+
+
+def pytest_runtest_logreport(report):
+    USED.add(report)
+
+
+def pytest_sessionfinish():
+    USED.write()
 
 
 def pytest_collection_modifyitems(items):
@@ -25,6 +36,7 @@ def pytest_collection_modifyitems(items):
 
 def _require_engine(name):
     """Skip a test where an engine cannot run; under CI that is a failure."""
+    USED.note(name)
     fetchers = NEEDS[name]
     needed = tuple(tool for tool in fetchers if tool == "java") if is_resolved(name) else fetchers
     missing = [tool for tool in needed if shutil.which(tool) is None]
@@ -50,7 +62,9 @@ def require_engine():
 @pytest.fixture
 def engine(request):
     """The name of an engine that can run here (parametrised indirectly)."""
-    if request.param != "direct":
+    if request.param == "direct":
+        USED.note("direct")
+    else:
         _require_engine(request.param)
     return request.param
 
@@ -73,6 +87,14 @@ def worker_pool(tmp_path_factory):
     pool.plan = plan
     yield pool
     pool.stop()
+
+
+@pytest.fixture(scope="session")
+def flink_server():
+    """Beam's options for one embedded Flink that jobs with different workers share."""
+    _require_engine("flink")
+    with job_server("flink") as server:
+        yield ["--runner=FlinkRunner", f"--job_endpoint={server.endpoint}"]
 
 
 @pytest.fixture(scope="session")

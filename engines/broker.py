@@ -37,18 +37,30 @@ class KafkaBroker:
         folder: takes configuration, messages and logs.
         port: where it listens; None for the usual one, or a free one where that is taken.
         partitions: of topics that are made by their first use.
+        listeners: further ones by name, "HOST:PORT" each, such as one with TLS beside the plain one; `settings` says
+            how they work.
+        settings: further settings of the broker.
     """
 
-    def __init__(self, folder: Path, *, port: int | None = None, partitions: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        partitions: int = 2,
+        listeners: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         self.folder = folder
         self.port = _port(port)
         self.address = f"localhost:{self.port}"
         self._jars = resolve(KAFKA)
-        self._configure(partitions)
+        self._configure(partitions, listeners or {}, settings or {})
         self.process = self.start()
 
-    def _configure(self, partitions: int) -> None:
+    def _configure(self, partitions: int, listeners: Mapping[str, str], settings: Mapping[str, object]) -> None:
         controller, data = free_port(), self.folder / "data"
+        clients = ",".join(f"{name}://{at}" for name, at in {"PLAINTEXT": self.address, **listeners}.items())
         data.mkdir(parents=True, exist_ok=True)
         self._write(
             "server.properties",
@@ -56,8 +68,9 @@ class KafkaBroker:
                 "process.roles": "broker,controller",
                 "node.id": 1,
                 "controller.quorum.voters": f"1@localhost:{controller}",
-                "listeners": f"PLAINTEXT://localhost:{self.port},CONTROLLER://localhost:{controller}",
-                "advertised.listeners": f"PLAINTEXT://localhost:{self.port}",
+                "listeners": f"{clients},CONTROLLER://localhost:{controller}",
+                "advertised.listeners": clients,
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
                 "controller.listener.names": "CONTROLLER",
                 "log.dirs": data,
                 "num.partitions": partitions,
@@ -69,6 +82,7 @@ class KafkaBroker:
                 "message.max.bytes": 17_000_000,
                 "replica.fetch.max.bytes": 17_000_000,
                 "controlled.shutdown.enable": "false",
+                **settings,
             },
         )
         # What Kafka's own tool would write with a Java of its own.

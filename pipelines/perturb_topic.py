@@ -12,7 +12,7 @@ from ..mechanisms import AutoPadding, MultiRound
 from ..schemas.event_time import parse_time, time_text
 from ..schemas.event_windows import parse_duration
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig
-from ..transforms.kafka_client import Sender, make_consumer, require_kafka
+from ..transforms.kafka_client import Sender, require_kafka
 from ..transforms.kafka_reports import send_report_files
 from ..transforms.slice_records import slice_period
 from .collect import ClientRun, perturb
@@ -70,7 +70,7 @@ def perturb_to_topic(run: ClientRun, address: KafkaAddress, config: KafkaConfig)
             f"--output {address}: a message holds the reports of one slice of time. Say which: --window-start "
             "2026-11-30T13:00:00Z --window 1h."
         )
-    make_consumer(address, config).close()  # refuses settings before anything is spent
+    Sender(address, config).require_contact()  # refuses settings before anything is spent
     with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder:
         made = Path(folder, "reports")
         manifest = perturb(run, made)

@@ -37,6 +37,7 @@ def simulate_to_topic(
     began, messages, sent = time.monotonic(), 0, 0
     users, population = people.people.users, people.people.population
     with Sender(address, config) as sender:
+        sender.require_contact()
         for _, batch in people.batches(0, users):
             sent += batch.num_rows
             if people.rate is not None:

@@ -9,7 +9,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig
-from ..transforms.kafka_client import make_producer
+from ..transforms.kafka_client import Sender
 from ..transforms.kafka_results import WriteResultsToKafka
 from ..transforms.publish_panes import Published
 
@@ -26,7 +26,8 @@ class TopicSink:
         format: "json" or "arrow".
 
     Raises:
-        InputError: confluent-kafka is not installed, or a setting is refused.
+        InputError: confluent-kafka is not installed, or a setting or the login is refused.
+        RunError: No broker answers.
     """
 
     address: KafkaAddress
@@ -34,7 +35,7 @@ class TopicSink:
     format: str = "json"
 
     def __post_init__(self) -> None:
-        make_producer(self.address, self.config)
+        Sender(self.address, self.config).require_contact()
 
     def write(self, published: beam.PCollection[Published]) -> Any:
         """Send what stands on the disk now; what was left out or set beside it is not sent."""

@@ -5,6 +5,7 @@ The package is an extra; it is imported when a topic is named, and not before.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..errors import InputError, RunError
+from ..errors import InputError, LdpBeamError, RunError
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig
 
 __all__ = [
     "Partition",
     "Sender",
+    "contact",
     "make_consumer",
     "make_producer",
     "partition_limits",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 _CONTACT_SECONDS: Final = 15.0
+_TRY_SECONDS: Final = 1.5
 _QUIET: Final[Mapping[str, Any]] = {"log_level": 2}
 _CONSUMER: Final[Mapping[str, Any]] = {
     "allow.auto.create.topics": False,
@@ -50,6 +53,10 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "delivery.timeout.ms": 120_000,
     "reconnect.backoff.max.ms": 1000,
 }
+
+
+#: Values of settings that may be shown; they are words of librdkafka's own sentences, too.
+_NO_SECRETS: Final = ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @dataclass(frozen=True)
@@ -106,43 +113,96 @@ def _client(kind: str, ours: Mapping[str, Any], address: KafkaAddress, config: K
     kafka = require_kafka()
     settings = {**ours, **config.settings, "bootstrap.servers": address.servers}
     # What librdkafka would print on standard error comes back to us as errors of calls.
-    settings["error_cb"] = settings["throttle_cb"] = _ignore
+    heard: list[Any] = []
+    settings["error_cb"], settings["throttle_cb"] = heard.append, _ignore
     try:
-        return getattr(kafka, kind)(settings)
+        client = _listening(getattr(kafka, kind))(settings)
+        client.heard, client.config = heard, config
+        return client
     except (kafka.KafkaException, ValueError, TypeError) as error:
         raise InputError(
-            f"The settings for Kafka are refused: {_said(error, config)}. Look at --kafka-config."
+            f"The settings for Kafka are refused: {_said(_refusal(error), config)}. Look at --kafka-config."
         ) from error
+
+
+@functools.cache
+def _listening(kind: Any) -> Any:
+    """Return a class of clients that have attributes: what one heard about its connections says why it has none."""
+    return type(f"Listening{kind.__name__}", (kind,), {})
 
 
 def _ignore(event: object) -> None:
     """Clients connect again by themselves; what cannot be repaired is the error of a call."""
 
 
-def _said(error: Exception, config: KafkaConfig) -> str:
-    """Return what librdkafka said, without any value of a setting that it may have repeated."""
+def _refusal(error: Exception) -> str:
     first = error.args[0] if error.args else error
-    said = str(first.str() if hasattr(first, "str") else first)
+    return str(first.str() if hasattr(first, "str") else first)
+
+
+def _said(said: str, config: KafkaConfig) -> str:
+    """Return what librdkafka said, without any value of a setting that it may have repeated."""
     for name, value in config.settings.items():
-        if len(value) > 3 and value in said and value not in name:
+        if len(value) > 3 and value in said and value not in name and value.upper() not in _NO_SECRETS:
             said = said.replace(value, "…")
     return said.rstrip(".")
+
+
+def contact(client: Any, address: KafkaAddress) -> Any:
+    """Return what the brokers say of a topic, the first time that they are asked something.
+
+    Args:
+        client: a consumer or producer, as `make_consumer` and `make_producer` give them.
+        address: the topic.
+
+    Raises:
+        InputError: The broker does not let us in, or is not who it should be.
+        RunError: No broker answers within 15 seconds.
+    """
+    kafka, deadline = require_kafka(), time.monotonic() + _CONTACT_SECONDS
+    decided = {kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL}
+    while True:
+        try:
+            return client.list_topics(address.topic, timeout=_TRY_SECONDS).topics[address.topic]
+        except kafka.KafkaException as error:
+            client.poll(0)  # hands over what was heard meanwhile
+            if time.monotonic() > deadline or decided & {one.code() for one in client.heard}:
+                raise _no_contact(kafka.KafkaError, client, address, error.args[0]) from error
+
+
+def _no_contact(codes: Any, client: Any, address: KafkaAddress, error: Any) -> LdpBeamError:
+    """Say why no broker answers: what was heard about the connections tells more than that the time is over."""
+    heard = {one.code(): _said(one.str(), client.config) for one in (error, *client.heard)}
+    security = client.config.settings.get("security.protocol", "plaintext").lower()
+    if codes._AUTHENTICATION in heard:
+        return InputError(
+            f"The broker of {address} refuses the login ({heard[codes._AUTHENTICATION]}). Look at sasl.mechanisms, "
+            "sasl.username and sasl.password in --kafka-config."
+        )
+    if codes._SSL in heard:
+        return InputError(
+            f"No secure connection to {address}: {heard[codes._SSL]}. Look at --kafka-config: ssl.ca.location names "
+            "the certificates of who has signed the broker's, which has to be made out to the host in the address; and "
+            "the port has to be one for TLS."
+        )
+    said = next((heard[code] for code in (codes._RESOLVE, codes._TRANSPORT, codes._BAD_MSG) if code in heard), None)
+    if said is not None and ("refused" in said or codes._RESOLVE in heard):
+        return RunError(f"No broker of {address} answers ({said}). Is it running and reachable?")
+    return RunError(
+        f"Nothing at {address} answers as a broker does ({said or heard[error.code()]}). If one runs there, its port "
+        f"takes something else than security.protocol={security}, with which we came: say in --kafka-config what it "
+        "takes, for example SASL_SSL."
+    )
 
 
 def topic_partitions(consumer: Any, address: KafkaAddress) -> list[int]:
     """Return the numbers of a topic's partitions.
 
     Raises:
-        InputError: There is no such topic.
+        InputError: There is no such topic, or the broker does not let us in.
         RunError: No broker answers.
     """
-    kafka = require_kafka()
-    try:
-        found = consumer.list_topics(address.topic, timeout=_CONTACT_SECONDS).topics[address.topic]
-    except kafka.KafkaException as error:
-        raise RunError(
-            f"No broker of {address} answers: {error.args[0].str()}. Is it running and reachable?"
-        ) from error
+    found = contact(consumer, address)
     if found.error is not None or not found.partitions:
         reason = "there is no such topic" if found.error is None else found.error.str()
         raise InputError(f"{address} cannot be read: {reason}. Make the topic first, or look at its name.")
@@ -180,6 +240,15 @@ class Sender:
         self._kafka = require_kafka()
         self._producer = make_producer(address, config or KafkaConfig())
         self._failed: list[str] = []
+
+    def require_contact(self) -> None:
+        """Ask the brokers for the topic, so that a wrong setting is told at once and not when messages time out.
+
+        Raises:
+            InputError: The broker does not let us in, or is not who it should be.
+            RunError: No broker answers.
+        """
+        contact(self._producer, self._address)
 
     def send(
         self,

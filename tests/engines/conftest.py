@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import uuid
 import zipfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from ldp_beam.engines import FlinkCluster, KafkaBroker, SparkCluster, WorkerPool, free_port, is_resolved, job_server
 from ldp_beam.pipelines.running import engine_session
+from ldp_beam.schemas.kafka_config import KafkaAddress
 
 from tests.engines.versions_used import Used
 
@@ -115,11 +117,24 @@ def spark_cluster(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory):
-    """A broker of Kafka on a port of its own; tests use topics of their own."""
+    """A broker of Kafka on a port of its own, and on another with TLS; tests use topics of their own."""
     pytest.importorskip("confluent_kafka")
     _require_engine("kafka")
-    with KafkaBroker(tmp_path_factory.mktemp("broker"), port=free_port()) as running:
+    from tests.engines.secure_broker import Secured
+
+    folder = tmp_path_factory.mktemp("broker")
+    secured = Secured.prepare(folder / "access")
+    more = {"listeners": secured.listeners(), "settings": secured.settings()}
+    with KafkaBroker(folder / "data", port=free_port(), **more) as running:
+        secured.add_people(running.address)
+        running.secured = secured
         yield running
+
+
+@pytest.fixture
+def topic(broker):
+    """A topic of two partitions, made by its first use."""
+    return KafkaAddress(broker.address, f"t-{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -87,10 +87,20 @@ def test_what_a_topic_needs_is_asked_for_before_anything_is_spent(given, run, tm
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
+def test_without_a_broker_nothing_is_spent(given, run, tmp_path, monkeypatch):
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(kafka_client, "_CONTACT_SECONDS", 0.1)
+    ledger, window = tmp_path / "ledger.sqlite", ("--window-start", START, "--window", "1h")
+    code, _, err = run(*given, *window, "--output", "kafka://localhost:1/t", "--ledger", ledger)
+    assert (code, "No broker of kafka://localhost:1/t answers" in " ".join(err.split())) == (1, True), err
+    assert not ledger.exists()
+
+
 def test_sending_that_fails_says_what_is_spent(given, run, tmp_path, monkeypatch):
     pytest.importorskip("confluent_kafka")
     monkeypatch.setitem(kafka_client._PRODUCER, "delivery.timeout.ms", 300)
     monkeypatch.setitem(kafka_client._PRODUCER, "linger.ms", 0)
+    monkeypatch.setattr(kafka_client.Sender, "require_contact", lambda sender: None)  # the broker goes away after it
     ledger, window = tmp_path / "ledger.sqlite", ("--window-start", START, "--window", "1h")
     code, _, err = run(*given, *window, "--output", "kafka://localhost:1/t", "--ledger", ledger)
     assert code == 1

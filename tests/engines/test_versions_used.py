@@ -10,8 +10,8 @@ from ldp_beam.pipelines.running import versions
 from tests.engines.versions_used import Used, versions_of
 
 
-def ended(test, when="call", **outcome):
-    return SimpleNamespace(nodeid=test, when=when, **{"passed": False, "failed": False, **outcome})
+def ended(test, when="call", keywords=("engine",), **outcome):
+    return SimpleNamespace(nodeid=test, when=when, keywords=keywords, **{"passed": False, "failed": False, **outcome})
 
 
 @pytest.fixture
@@ -24,6 +24,7 @@ def used(monkeypatch):
     found.add(ended("a::x[1 2]", when="setup", passed=True))
     found.add(ended("a::x[1 2]", passed=True))
     found.add(ended("a::z", when="setup"))
+    found.add(ended("a::y", keywords=(), passed=True))  # not an engine test
     found.add(ended("nobody's"))
     return found
 

@@ -26,6 +26,10 @@ class Used:
         self.by_test.setdefault(test, set()).add(engine)
 
     def add(self, report):
+        if (
+            "engine" not in report.keywords
+        ):  # the other tests run apart from these, and shall not write over their record
+            return
         for engine in self.by_test.get(report.nodeid, ()):
             if report.failed:
                 self.failed.add(engine)

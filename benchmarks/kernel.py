@@ -3,7 +3,7 @@
 A rate includes all that happens to a user outside files: digest of the integer id, seed, random bits by AES, packed
 report, count. Two things are set beside the kernels of PCKV-UE (client: seed, random bits and packed report; both: the
 count besides): making the least random bits with AES-128-CTR (160 bytes a user at 128 keys, nine bits a cell and one
-block, in buffers of the best size; our kernel draws 15 blocks, 240 bytes), and copying the reports once. Cases take
+block, in buffers of the best size; our kernel draws 14 blocks, 224 bytes), and copying the reports once. Cases take
 turns in fresh processes, and the quickest time of each round counts, by processor time; ratios are medians over rounds.
 
     python -m benchmarks.kernel [--rounds 5] [--smoke] [--json FILE]

@@ -46,7 +46,7 @@ program, rest, options = {program!r}, given, []
 if not program:
     while rest[:1] == ["-W"]:
         options, rest = [*options, *rest[:2]], rest[2:]
-    if not rest or (rest[0][:1] == "-" and rest[0] not in ("-c", "-m", "-")) or "--multiprocessing-fork" in rest:
+    if not rest or (rest[0][:1] == "-" and rest[0] not in ("-c", "-m", "-")) or "multiprocessing" in " ".join(rest):
         plain()
 link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 try:

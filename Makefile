@@ -30,10 +30,13 @@ test: $(VENV)/.test  ## all tests
 
 # Files stay whole, for their fixtures, and in their order: those with few and long tests stand first.
 test-here: $(VENV)/.test
-	$(NICE) $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not engine" $(PYTEST_ARGS)
+	$(NICE) $(BIN)/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not engine" $(PYTEST_ARGS) $(OR_NONE)
 
 test-engines: $(VENV)/.test
-	$(BIN)/python -m pytest -m engine $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m engine $(or $(PYTEST_ARGS),tests/engines) $(OR_NONE)
+
+# Of tests that were chosen there may be none of one kind: pytest's exit code 5.
+OR_NONE = $(if $(PYTEST_ARGS),|| test $$? = 5)
 
 # Tests on engines wait for engines most of the time, and the others compute, and let them go first: together they are
 # done sooner. With -j 3.

@@ -32,6 +32,14 @@ range = [{low}, {high}]
 """
 
 
+def pytest_collection_modifyitems(items):
+    """`make test-engines` looks into tests/engines alone, so a test on an engine elsewhere would never run."""
+    marked = {item.path for item in items if item.get_closest_marker("engine")}
+    elsewhere = [str(path) for path in marked if path.parent.name != "engines"]
+    if elsewhere:
+        raise pytest.UsageError(f"tests on engines belong into tests/engines: {', '.join(elsewhere)}")
+
+
 @pytest.fixture
 def define(tmp_path):
     """Return a function that writes a collection definition and returns its path."""

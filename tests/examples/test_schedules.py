@@ -30,7 +30,17 @@ range = [-1, 1]
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def quick(warm_python):
+    """Return a function like `environment` that finds programs which start at once; cron's test takes the real ones."""
+
+    def make(**more):
+        return environment(**more) | {"PATH": f"{warm_python.bin}:{environment()['PATH']}"}
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def reports(quick, tmp_path_factory):
     """A folder as on a server: a definition, and reports of the last two nights."""
     folder = tmp_path_factory.mktemp("server")
     (folder / "collection.toml").write_text(DEFINITION)
@@ -39,10 +49,10 @@ def reports(tmp_path_factory):
     for back in (1, 2):
         day = (today - timedelta(days=back)).isoformat()
         command = [
-            *(sys.executable, "-m", "ldp_beam.pipelines", "perturb", "--collection", "collection.toml"),
-            *("--input", "records.csv", "--output", f"reports/{day}", "--seed", "1", "--period", day, "--json"),
+            *("ldp-beam", "perturb", "--collection", "collection.toml", "--input", "records.csv"),
+            *("--output", f"reports/{day}", "--seed", "1", "--period", day, "--json"),
         ]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        subprocess.run(["/usr/bin/env", *command], cwd=folder, env=quick(), check=True, capture_output=True)
     return folder
 
 
@@ -201,7 +211,7 @@ def airflow(tmp_path_factory):
     return folder / "bin" / "python"
 
 
-def test_the_dag_loads_in_airflow_and_its_commands_run(airflow, server, tmp_path):
+def test_the_dag_loads_in_airflow_and_its_commands_run(airflow, server, quick, tmp_path):
     dags = tmp_path / "dags"
     dags.mkdir()
     shutil.copy(SCHEDULE / "ldp_beam_nightly.py", dags)
@@ -223,18 +233,14 @@ def test_the_dag_loads_in_airflow_and_its_commands_run(airflow, server, tmp_path
             if back == 1:
                 path.unlink()
         command = [
-            *(BIN / "ldp-beam", "perturb", "--collection", "collection.toml", "--input", "records.csv"),
+            *("/usr/bin/env", "ldp-beam", "perturb", "--collection", "collection.toml", "--input", "records.csv"),
             *("--output", f"reports/{day}", "--seed", "1", "--period", day, "--json"),
         ]
-        subprocess.run(command, cwd=server, env=environment(), check=True, capture_output=True)
-    done = subprocess.run(
-        ["bash", "-c", first["command"]], cwd=server, env=environment(), capture_output=True, text=True
-    )
+        subprocess.run(command, cwd=server, env=quick(), check=True, capture_output=True)
+    done = subprocess.run(["bash", "-c", first["command"]], cwd=server, env=quick(), capture_output=True, text=True)
     assert done.returncode == 3, done.stderr
     check(json.loads(done.stdout))
-    done = subprocess.run(
-        ["bash", "-c", second["command"]], cwd=server, env=environment(), capture_output=True, text=True
-    )
+    done = subprocess.run(["bash", "-c", second["command"]], cwd=server, env=quick(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "2026-11-03" in (server / "over-time.html").read_text(encoding="utf-8")
 

@@ -21,10 +21,12 @@ from pathlib import Path
 from ..errors import InputError, RunError
 from .tools import require
 
-__all__ = ["PRISM_MODULE", "cache_folder", "is_resolved", "pinned_versions", "resolve"]
+__all__ = ["cache_folder", "is_resolved", "pinned_versions", "resolve"]
 
-#: The Go module of Prism; its version is that of the Python SDK.
-PRISM_MODULE = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
+#: Programs from the Go module of Beam; its version is that of the Python SDK. `boot` is what Beam's containers for
+#: Python start with: tests run it as they would.
+_BEAM_GO = "github.com/apache/beam/sdks/v2"
+_GO_PROGRAMS = {"prism": f"{_BEAM_GO}/go/cmd/prism@v2.77.0", "boot": f"{_BEAM_GO}/python/container@v2.77.0"}
 
 _POM = "{http://maven.apache.org/POM/4.0.0}"
 #: A first resolution downloads 150 to 350 MB, or compiles for minutes.
@@ -39,8 +41,8 @@ def cache_folder() -> Path:
 
 def pinned_versions(engine: str) -> dict[str, str]:
     """Return the artifacts of an engine and their versions, from its pom."""
-    if engine == "prism":
-        module, _, version = PRISM_MODULE.partition("@v")
+    if engine in _GO_PROGRAMS:
+        module, _, version = _GO_PROGRAMS[engine].partition("@v")
         return {module.rpartition("/")[2]: version}
     root = ET.parse(_pom(engine)).getroot()
     properties = {f"${{{p.tag.removeprefix(_POM)}}}": p.text or "" for p in root.iterfind(f"{_POM}properties/*")}
@@ -57,7 +59,7 @@ def is_resolved(engine: str) -> bool:
 
 
 def resolve(engine: str) -> Path:
-    """Return the folder of an engine's jars (flink, spark, kafka) or binary (prism), fetching them at the first call.
+    """Return the folder of an engine's jars (flink, spark, kafka) or program (prism, boot), fetched at the first call.
 
     Raises:
         InputError: A tool is missing that fetches them.
@@ -72,13 +74,13 @@ def resolve(engine: str) -> Path:
         with tempfile.TemporaryDirectory(prefix=f".{engine}-", dir=cache_folder()) as folder:
             fetched = Path(folder, "fetched")
             fetched.mkdir()
-            _FETCH[engine](fetched)
+            _fetch(engine, fetched)
             fetched.rename(entry)
     return entry
 
 
 def _entry(engine: str) -> Path:
-    source = PRISM_MODULE.encode() if engine == "prism" else _pom(engine).read_bytes()
+    source = _GO_PROGRAMS[engine].encode() if engine in _GO_PROGRAMS else _pom(engine).read_bytes()
     return cache_folder() / f"{engine}-{hashlib.sha256(source).hexdigest()[:12]}"
 
 
@@ -118,19 +120,16 @@ def _fetch_jars(engine: str, into: Path) -> None:
         )
 
 
-def _fetch_prism(into: Path) -> None:
+def _fetch_go(engine: str, into: Path) -> None:
     go = require("go", instead="With a ready-made Prism give --prism_location FILE.")
-    _run("prism", [go, "install", PRISM_MODULE], {"GOBIN": str(into)})
-    if not (into / "prism").is_file():
-        raise RunError(f"{go} install {PRISM_MODULE} made no program called prism.")
+    module, (program,) = _GO_PROGRAMS[engine], pinned_versions(engine)
+    _run(engine, [go, "install", module], {"GOBIN": str(into)})
+    if not (into / program).is_file():
+        raise RunError(f"{go} install {module} made no program called {program}.")
 
 
-_FETCH = {
-    "flink": lambda into: _fetch_jars("flink", into),
-    "spark": lambda into: _fetch_jars("spark", into),
-    "kafka": lambda into: _fetch_jars("kafka", into),
-    "prism": _fetch_prism,
-}
+def _fetch(engine: str, into: Path) -> None:
+    (_fetch_go if engine in _GO_PROGRAMS else _fetch_jars)(engine, into)
 
 
 def _run(engine: str, command: list[str], more: dict[str, str] | None = None) -> None:

@@ -1,7 +1,8 @@
 """`python -m ldp_beam.engines.worker_pool --port N`: starts a Python worker whenever an engine asks for one.
 
 For `--environment_type EXTERNAL --environment_config HOST:N`. Unlike Beam's own pool it starts workers with
-its own interpreter, not with whatever `python` is on the path, and lets them write to its log.
+its own interpreter, not with whatever `python` is on the path, lets them write to its log, and installs packages
+that are staged with a job.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from types import FrameType
 
@@ -17,14 +19,10 @@ import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.utils.thread_pool_executor import shared_unbounded_instance
 
+from . import worker_boot
+
 __all__ = ["main"]
 
-_WORKER = """
-import sys
-from apache_beam.runners.worker.sdk_worker import SdkHarness
-SdkHarness(sys.argv[1], worker_id=sys.argv[2], state_cache_size=int(sys.argv[3])).run()
-"""
-_STATE_CACHE_BYTES = 100 << 20
 _GRACE_SECONDS = 10.0
 
 
@@ -34,18 +32,25 @@ class _Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     Every machine of an engine numbers its workers from 1, so a worker's name is its number and who asked for it:
     else one machine's end of a stage would end another's worker. A worker that is not found ends by itself when
     the engine closes its control channel.
+
+    Args:
+        folder: takes what the workers fetch and install.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
         self._workers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 
     def StartWorker(self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext) -> object:
         """Start a worker that takes its work from the engine at the given endpoint."""
-        arguments = [request.control_endpoint.url, request.worker_id, str(_STATE_CACHE_BYTES)]
+        # As a file, not as a module: beside staged packages the package of this file may be another one.
+        command = [sys.executable, "-P", worker_boot.__file__, f"--semi_persist_dir={self._folder}"]
+        command += [f"--id={request.worker_id}", f"--provision_endpoint={request.provision_endpoint.url}"]
+        command += [f"--control_endpoint={request.control_endpoint.url}"]
+        command += [f"--logging_endpoint={request.logging_endpoint.url}"]
+        command += [f"--artifact_endpoint={request.artifact_endpoint.url}"]
         try:
-            self._workers[request.worker_id, context.peer()] = subprocess.Popen(
-                [sys.executable, "-c", _WORKER, *arguments], stdin=subprocess.DEVNULL
-            )
+            self._workers[request.worker_id, context.peer()] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         except OSError as error:
             return beam_fn_api_pb2.StartWorkerResponse(error=f"{sys.executable} cannot be started: {error}")
         return beam_fn_api_pb2.StartWorkerResponse()
@@ -80,9 +85,14 @@ def main() -> None:
     given = parser.parse_args()
     # An engine may ping more often than gRPC likes.
     options = [("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)]
-    server, pool = grpc.server(shared_unbounded_instance(), options=options), _Pool()
+    server = grpc.server(shared_unbounded_instance(), options=options)
+    with tempfile.TemporaryDirectory(prefix="ldp-beam-pool-") as folder:
+        _serve(server, _Pool(folder), f"{given.host}:{given.port}")
+
+
+def _serve(server: grpc.Server, pool: _Pool, address: str) -> None:
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
-    server.add_insecure_port(f"{given.host}:{given.port}")
+    server.add_insecure_port(address)
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -21,7 +21,8 @@ _KNOWN = (
     ),
     (
         r"ModuleNotFoundError: No module named '([\w.]+)'",
-        "a worker lacks the module {group}: install the same version of ldp-beam on every worker",
+        "a worker lacks the module {group}: install the same version of ldp-beam on every worker, or stage its wheel "
+        "with --extra_package",
     ),
     (
         r"(?:AttributeError|ImportError|UnpicklingError|TypeError): [^\n]*(?:pickle|unpickl|Can't get attribute|"

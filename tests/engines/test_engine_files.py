@@ -27,7 +27,13 @@ def test_prism_the_container_and_python_have_one_version_of_beam():
     version = pinned_versions("prism")["prism"]
     assert f'"apache-beam=={version}"' in project
     container = (ROOT / "engines" / "container" / "Dockerfile").read_text()
+    (python,) = re.findall(r"^FROM apache/beam_python(3\.\d+)_sdk:", container, flags=re.MULTILINE)
     assert f"_sdk:{version}\n" in container
+    assert f'"Programming Language :: Python :: {python}"' in project
+    (ours,) = set(re.findall(r"LDP_BEAM_VERSION=(\S+)", container))
+    assert f'\nversion = "{ours}"\n' in project
+    assert f"worker:{ours}" in container
+    assert pinned_versions("boot") == {"container": version}
     installed = re.findall(r"^RUN (.*)$", container, flags=re.MULTILINE)
     assert installed == ['pip install --no-cache-dir "ldp-beam==${LDP_BEAM_VERSION}"']
 

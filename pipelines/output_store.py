@@ -26,6 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 from ..errors import InputError, RunError
 from ..schemas.manifest import MANIFEST_NAME
 from ..transforms.paths import STAGING, is_local, store_hint
+from ..transforms.store_clients import share_clients
 
 __all__ = ["StoreFolder", "fetch", "local_copy", "size_of"]
 
@@ -58,6 +59,7 @@ class StoreFolder:
     """
 
     def __init__(self, url: str, option: str) -> None:
+        share_clients(url)
         self.url = url.rstrip("/")
         #: Where workers that do not see this machine's files write.
         self.staging = f"{self.url}/{STAGING}{uuid.uuid4().hex[:12]}"

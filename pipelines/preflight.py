@@ -20,6 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from ..engines import docker_answers
 from ..errors import InputError, RunError
 from ..transforms.paths import is_local, store_hint
+from ..transforms.store_clients import share_clients
 from .engine_target import Target
 
 __all__ = ["CheckWorkers", "check_docker", "marker_in", "worker_versions"]
@@ -113,6 +114,7 @@ def _check_folder(host: str, folder: str, marker: str) -> None:
 
 
 def _check_store(host: str, folder: str, marker: str) -> None:
+    share_clients(folder)
     try:
         seen = FileSystems.exists(f"{folder}/{marker}")
         _write(f"{folder}/{_answer()}")

@@ -20,6 +20,7 @@ from ..errors import InputError
 from .avro_columns import arrow_schema
 from .generated import Generated
 from .paths import is_local
+from .store_clients import share_clients
 
 __all__ = ["Facts", "RowGroup", "inspect_file", "open_bytes", "open_parquet"]
 
@@ -56,6 +57,7 @@ def open_bytes(path: str) -> IO[bytes]:
     """Open a file as it is, compressed or not, on any file system that Beam knows."""
     if is_local(path):
         return Path(path).open("rb")
+    share_clients(path)
     stream: IO[bytes] = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     return stream
 

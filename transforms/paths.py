@@ -11,6 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ..errors import InputError
 from ..schemas.manifest import MANIFEST_NAME as _MANIFEST
+from .store_clients import share_clients
 
 __all__ = ["FORMATS", "STAGING", "expand", "format_of", "is_local", "store_hint"]
 
@@ -77,6 +78,7 @@ def _list(pattern: str) -> list[tuple[str, int]]:
         pattern = FileSystems.join(pattern, "*")
     if local:
         pattern = str(Path(pattern).absolute())
+    share_clients(pattern)
     try:
         matches = FileSystems.match([pattern])
     except (BeamIOError, ValueError, OSError) as error:

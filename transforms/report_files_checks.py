@@ -12,6 +12,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from ..errors import InputError
+from .store_clients import share_clients
 
 __all__ = ["COPY_ROWS", "check_columns", "check_row_groups", "copies", "digest_of", "open_file"]
 
@@ -27,6 +28,7 @@ COPY_ROWS: Final = 1_000
 
 def open_file(path: str) -> Any:
     """Open a file on any file system, as it is."""
+    share_clients(path)
     return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 

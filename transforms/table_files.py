@@ -22,6 +22,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from ..schemas.avro import avro_schema
+from .store_clients import share_clients
 
 __all__ = ["FORMATS", "TableWriter", "write_table"]
 
@@ -52,6 +53,7 @@ class TableWriter:
     def __init__(self, path: str, schema: pa.Schema, format_: str, *, name: str) -> None:
         self.path = path
         self.rows = 0
+        share_clients(path)
         self._file: BinaryIO = FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
         self._encoder = _ENCODERS[format_](self._file, schema, name)
 

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import boto3
 import pyarrow.parquet as pq
@@ -16,22 +15,8 @@ from ldp_beam.pipelines import output_store, preflight
 from ldp_beam.pipelines.engine_target import Target
 from ldp_beam.pipelines.output_store import StoreFolder, local_copy
 from ldp_beam.pipelines.running import Engine
-from ldp_beam.transforms import publish
+from ldp_beam.transforms import publish, store_clients
 from ldp_beam.transforms.paths import expand, is_local
-
-
-class OneSession:
-    """Stands in for the class of AWS's sessions: Beam opens one for each operation, which takes 0.3 s."""
-
-    def __init__(self, session):
-        self._session, self._lock = session, threading.Lock()
-
-    def __call__(self):
-        return self
-
-    def client(self, **options):
-        with self._lock:
-            return self._session.client(**options)
 
 
 @pytest.fixture
@@ -39,7 +24,6 @@ def bucket(s3_server, monkeypatch):
     """An empty bucket and the environment in which AWS's own client finds it."""
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(boto3.session, "Session", OneSession(boto3.session.Session()))
     client = boto3.client("s3")
     client.create_bucket(Bucket="data")
     yield client
@@ -71,6 +55,18 @@ def test_a_result_is_read_from_and_sent_to_a_store(bucket, people_in_store, defi
     for name in ("counts.parquet", "estimates.parquet"):
         bucket.download_file("data", f"out/{name}", str(tmp_path / name))
         assert pq.read_table(tmp_path / name).equals(pq.read_table(tmp_path / "local" / name))
+
+
+def test_clients_are_shared_as_long_as_the_settings_are_the_same(bucket, people_in_store, monkeypatch):
+    made, make = [], boto3.session.Session.client
+    monkeypatch.setattr(boto3.session.Session, "client", lambda self, **more: made.append(1) or make(self, **more))
+    monkeypatch.setattr(store_clients, "_clients", {})
+    for _ in range(3):
+        assert expand(["s3://data/in/*"]) == ["s3://data/in/records.parquet"]
+    assert len(made) == 1
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
+    assert expand(["s3://data/in/*"]) == ["s3://data/in/records.parquet"]
+    assert len(made) == 2
 
 
 def test_a_store_may_be_named_by_options_of_beam(

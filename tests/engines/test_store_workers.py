@@ -107,7 +107,7 @@ def test_workers_elsewhere_send_byte_equal_counts_and_each_report_once(
     sent = downloaded(bucket, "out/", tmp_path / "sent")
     assert pq.read_table(sent / "counts.parquet").equals(pq.read_table(local / "counts.parquet"), check_metadata=True)
     assert rows(downloaded(bucket, "kept/", tmp_path / "kept")) == rows(here / f"{engine}-kept")
-    if engine == "prism":
+    if engine == "flink":  # where each further job takes its time
         return
     counting = ("aggregate", *given[1:3], "--input", "s3://far/kept/*.parquet", "--output", "s3://far/counted")
     code, _, err = run(*counting, *options)

@@ -45,7 +45,7 @@ def plain():
 program, rest, options = {program!r}, given, []
 if not program:
     while rest[:1] == ["-W"]:
-        options, rest = [*options, *rest[:2]], rest[2:]
+        options, rest = [*options, *rest[1:2]], rest[2:]
     if not rest or (rest[0][:1] == "-" and rest[0] not in ("-c", "-m", "-")) or "multiprocessing" in " ".join(rest):
         plain()
 link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -193,7 +193,7 @@ def _become(asked: list, files: list[int], clients: str) -> None:
     tempfile.tempdir = None
     sys.executable = str(Path(clients, "python"))
     sys.path[:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    for action in (*filter(None, environment.get("PYTHONWARNINGS", "").split(",")), *options[1::2]):
+    for action in (*filter(None, environment.get("PYTHONWARNINGS", "").split(",")), *options):
         sys.warnoptions.append(action)
         warnings.simplefilter(action)
     if program:

@@ -1,13 +1,14 @@
 """How many reports a second a stream takes, and how long after its end a window is published.
 
-    python -m benchmarks.streaming [--engines prism,flink] [--cases NAME,…] [--smoke] [--json FILE]
+    python -m benchmarks.streaming [--engines prism,flink] [--cases 0,1,2,3] [--smoke] [--json FILE]
 
 Reports lie in a topic of Kafka with two partitions, thousands in a message, over slices of a second and windows of ten.
 *Sustained rate*: the topic is read to its end (`--drain`) with a small and a large number of reports; the rate is the
 difference of the numbers through the difference of the seconds, so that start-up is left out. *Delay*: somebody sends
 half that rate live, each slice's messages when the slice is over; a window's delay is from its end to the moment at
 which its result is in its folder. *One core without an engine*: what decoding, checking and counting messages take
-alone; the smoke run measures only this.
+alone, and what the gate does, which is one task however many workers there are: take batches out of the engine's bytes
+and count them. The smoke run measures only this, unless `--engines` names some: then also tiny topics on those.
 
 Broker, sender and engine share the machine's two cores.
 """
@@ -32,7 +33,7 @@ from ldp_beam.mechanisms import Secret, make_records
 from ldp_beam.schemas.event_time import parse_time, time_text
 from ldp_beam.schemas.messages import decode_message, packed_headers, packed_message
 from ldp_beam.schemas.reports import REPORT_ID, REPORT_ID_BYTES, FileHeader
-from ldp_beam.transforms.batches import batch_to_reports, reports_to_batch
+from ldp_beam.transforms.batches import ArrowBatchCoder, batch_to_reports, reports_to_batch
 from ldp_beam.transforms.collection import Collection
 
 from benchmarks import harness
@@ -40,7 +41,8 @@ from benchmarks import harness
 IN_MESSAGE = 8192
 WINDOW, SLICES = 10, 10
 PARTITIONS = 2
-LIVE_SECONDS, SETTLED_SECONDS = 90, 60
+LIVE_SECONDS, SETTLED_SECONDS = 60, 30
+SMOKE_SECONDS, SMOKE_MILLIONS = 30, (0.05, 0.1)
 DEFINITION = """
 name      = "{name}"
 mechanism = "{mechanism}"
@@ -71,6 +73,29 @@ CASES = (
     Case("pckv-grr, each id once", "pckv-grr", True, 0.25, 1),
     Case("pckv-ue, each id once", "pckv-ue", True, 0.25, 1),
 )
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured.
+
+    Attributes:
+        live: seconds for which somebody sends.
+        settling: seconds from the start of the stream whose windows are not measured.
+        tiny: a smoke run.
+    """
+
+    live: int = LIVE_SECONDS
+    settling: int = SETTLED_SECONDS
+    tiny: bool = False
+
+    def millions(self, case: Case) -> tuple[float, float]:
+        """Return the reports of the two runs of a case's rate."""
+        return SMOKE_MILLIONS if self.tiny else (case.small, case.large)
+
+    def load(self, sustained: float) -> float:
+        """Return the rate at which reports are sent live."""
+        return float(IN_MESSAGE) if self.tiny else sustained / 2
 
 
 class Messages:
@@ -178,12 +203,12 @@ def drained(broker: Any, messages: Messages, engine: str, folder: Path, name: st
     return {"reports": sent, "seconds": round(seconds, 2), "processor_seconds": round(processor, 2)}
 
 
-def sustained(broker: Any, case: Case, messages: Messages, engine: str, folder: Path) -> dict[str, Any]:
+def sustained(broker: Any, case: Case, messages: Messages, engine: str, folder: Path, effort: Effort) -> dict[str, Any]:
     """Measure the rate of a case."""
     label = f"{engine}-{CASES.index(case)}"
     small, large = (
         drained(broker, messages, engine, folder, f"{label}-{size}", int(millions * 1e6))
-        for size, millions in (("small", case.small), ("large", case.large))
+        for size, millions in zip(("small", "large"), effort.millions(case), strict=True)
     )
     more = large["reports"] - small["reports"]
     rate = more / max(large["seconds"] - small["seconds"], 1e-9)
@@ -199,11 +224,11 @@ def sustained(broker: Any, case: Case, messages: Messages, engine: str, folder: 
 # -- delay ----------------------------------------------------------------------------------------------------
 
 
-def live(topic: Topic, messages: Messages, rate: float) -> Iterator[int]:
+def live(topic: Topic, messages: Messages, rate: float, seconds: int) -> Iterator[int]:
     """Send for a while, each slice when it is over; yield the slices."""
     in_slice = max(1, round(rate / IN_MESSAGE))
     first = int(time.time()) + 1
-    for start in range(first, first + LIVE_SECONDS):
+    for start in range(first, first + seconds):
         values = [messages.value() for _ in range(in_slice)]
         headers = messages.headers(start)
         time.sleep(max(0.0, start + 1 - time.time()))
@@ -224,21 +249,23 @@ def delays(output: Path, since: float) -> list[float]:
     return found
 
 
-def delayed(broker: Any, case: Case, messages: Messages, engine: str, folder: Path, rate: float) -> dict[str, Any]:
+def delayed(
+    broker: Any, case: Case, messages: Messages, engine: str, folder: Path, rate: float, effort: Effort
+) -> dict[str, Any]:
     """Measure the delay of a case at a load."""
     label = f"{engine}-{CASES.index(case)}-live"
     topic, output = Topic(broker.address, label), folder / label
     began = time.time()
     process = subprocess.Popen(command(messages, topic, output, engine), stdout=subprocess.DEVNULL)
     try:
-        slices = list(live(topic, messages, rate))
+        slices = list(live(topic, messages, rate, effort.live))
         time.sleep(WINDOW)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=120)
-    seconds = delays(output, began + SETTLED_SECONDS)
+    seconds = delays(output, began + effort.settling)
     return {
-        "load": round(len(slices) * max(1, round(rate / IN_MESSAGE)) * IN_MESSAGE / LIVE_SECONDS),
+        "load": round(len(slices) * max(1, round(rate / IN_MESSAGE)) * IN_MESSAGE / effort.live),
         "windows": len(seconds),
         "seconds": [round(one, 2) for one in seconds],
         "largest": round(max(seconds), 2) if seconds else None,
@@ -253,7 +280,7 @@ def on_one_core(case: Case, messages: Messages, repeats: int) -> dict[str, Any]:
     mechanism, schema = messages.collection.mechanism, messages.collection.report_schema()
     value, headers = messages.value(), messages.headers(0)
     spent = dict.fromkeys(("decode", "check", "count"), 0.0)
-    counts = None
+    counts, coder, at_gate = None, ArrowBatchCoder(), 0.0
     for _ in range(repeats):
         start = time.process_time()
         batch = decode_message(value, headers, expected=schema, fingerprint=messages.collection.fingerprint).batch
@@ -264,17 +291,25 @@ def on_one_core(case: Case, messages: Messages, repeats: int) -> dict[str, Any]:
         checked = time.process_time()
         counts = mechanism.count(reports, into=counts)
         counted = time.process_time()
+        sent = coder.encode(batch)
+        arrives = time.process_time()
+        taken = coder.decode(sent)
+        if not case.ids:  # with ids the reports themselves are kept until the window is published
+            mechanism.count(batch_to_reports(taken, mechanism.layout()))
+        at_gate += time.process_time() - arrives
         for name, seconds in zip(spent, (decoded - start, checked - decoded, counted - checked), strict=True):
             spent[name] += seconds
     done = repeats * IN_MESSAGE
     rates = {name: round(done / seconds) for name, seconds in spent.items()}
-    return {"reports_per_second": round(done / sum(spent.values())), **rates}
+    return {"reports_per_second": round(done / sum(spent.values())), **rates, "gate": round(done / at_gate)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and write the results."""
     parser = harness.options(__doc__)
-    parser.add_argument("--engines", default="prism,flink", help="prism, flink, separated by commas; or none")
+    parser.add_argument(
+        "--engines", help="prism, flink, separated by commas; or none. By default both, and none in a smoke run"
+    )
     parser.add_argument("--cases", help="numbers of cases, from 0, separated by commas; all by default")
     given = parser.parse_args(argv)
     chosen = [CASES[int(number)] for number in given.cases.split(",")] if given.cases else list(CASES)
@@ -286,8 +321,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             alone = on_one_core(case, made[case.name], 2 if given.smoke else 200)
             results["cases"][case.name] = {"one core without an engine": alone}
             print(f"{case.name}, one core without an engine: {alone['reports_per_second']:,} reports a second")
-        if not given.smoke and given.engines != "none":
-            _on_engines(chosen, made, given.engines.split(","), folder, results["cases"])
+        engines = given.engines or ("none" if given.smoke else "prism,flink")
+        if engines != "none":
+            effort = Effort(live=SMOKE_SECONDS, settling=0, tiny=True) if given.smoke else Effort()
+            _on_engines(chosen, made, engines.split(","), folder, results["cases"], effort)
     if given.json is not None and given.json.exists() and not given.smoke:
         _join(json.loads(given.json.read_text(encoding="utf-8"))["cases"], results["cases"])
     harness.write(given.json, results)
@@ -302,21 +339,28 @@ def _join(before: dict[str, Any], cases: dict[str, Any]) -> None:
 
 
 def _on_engines(
-    chosen: Sequence[Case], made: dict[str, Messages], engines: Sequence[str], folder: Path, results: dict[str, Any]
+    chosen: Sequence[Case],
+    made: dict[str, Messages],
+    engines: Sequence[str],
+    folder: Path,
+    results: dict[str, Any],
+    effort: Effort,
 ) -> None:
     from ldp_beam.engines import KafkaBroker, free_port
 
     with KafkaBroker(folder / "broker", port=free_port()) as broker:
         for engine in engines:
             for case in chosen:
-                rate = sustained(broker, case, made[case.name], engine, folder)
+                began = time.monotonic()
+                rate = sustained(broker, case, made[case.name], engine, folder, effort)
                 print(f"{case.name}, {engine}: {rate['reports_per_second']:,} reports a second", flush=True)
-                delay = delayed(broker, case, made[case.name], engine, folder, rate["reports_per_second"] / 2)
+                load = effort.load(rate["reports_per_second"])
+                delay = delayed(broker, case, made[case.name], engine, folder, load, effort)
                 busy = {"load_avg_1min": round(os.getloadavg()[0], 2)}
                 results[case.name][engine] = {"sustained": rate, "delay": delay, "machine": busy}
                 print(
                     f"{case.name}, {engine}: at {delay['load']:,} a second a result {delay['largest']} s after the end "
-                    "of its window",
+                    f"of its window; all of it took {time.monotonic() - began:.0f} s",
                     flush=True,
                 )
 

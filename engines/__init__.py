@@ -11,6 +11,7 @@ from __future__ import annotations
 from .broker import KAFKA, KafkaBroker, kafka_answers
 from .cluster import FlinkCluster, SparkCluster
 from .docker import docker_answers
+from .flink_jobs import cancel_flink_jobs
 from .job_servers import ENGINES, JobServer, JobServerOptions, job_server
 from .processes import free_port, swept
 from .resolve import is_resolved, pinned_versions, resolve
@@ -30,6 +31,7 @@ __all__ = [
     "Service",
     "SparkCluster",
     "WorkerPool",
+    "cancel_flink_jobs",
     "docker_answers",
     "free_port",
     "is_resolved",

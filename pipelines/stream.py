@@ -28,12 +28,13 @@ from ..transforms.publish_panes import PaneWriter, Published, PublishPanes
 from ..transforms.set_aside import KeepSetAside, SetAside
 from ..transforms.slice_records import Clients, ReportSlices
 from ..transforms.stream_end import MarkEnd
-from .engine_target import Target, target_of
+from .engine_target import Target, target_of, without
 from .failures import translated
 from .quiet_end import QuietEnd
 from .results import manifest_of
 from .running import Clock, Engine
 from .runtime import Runtime, own_runtime
+from .stream_cluster import check_placement, fit_workers, job_name, on_cluster
 from .stream_folder import CLIENTS_FOLDER, REJECTS_FOLDER, TALLY, EarlierRuns, StreamFolder
 from .stream_metrics import read_metrics
 
@@ -136,11 +137,13 @@ def stream(run: StreamRun, output: str | Path, *, follow: Sequence[Follower] = (
         RunError: The job failed. What was published is complete and stays.
     """
     _check(run)
-    clock, engine = Clock(), streaming_engine(run.engine)
+    clock, engine = Clock(), streaming_engine(run.engine, output)
     with ExitStack() as stack:
         ending = stack.enter_context(QuietEnd())
         folder = stack.enter_context(StreamFolder(output, _identity(run), overwrite=run.overwrite))
         runtime = stack.enter_context(own_runtime(engine))
+        fit_workers(runtime, folder.path)
+        stack.enter_context(on_cluster(runtime.target, str(engine.known()["job_name"])))
         job = _Job(_pipeline(run, engine, folder, runtime, clock), ending)
         told = _Teller(run, engine, folder, clock, follow)
         state = "failed"
@@ -155,10 +158,16 @@ def stream(run: StreamRun, output: str | Path, *, follow: Sequence[Follower] = (
     return manifest
 
 
-def streaming_engine(engine: Engine) -> Engine:
-    """Return an engine with the options that a stream needs where none were given, and a job server of its own."""
+def streaming_engine(engine: Engine, output: str | Path) -> Engine:
+    """Return an engine with the options that a stream needs where none were given, and a job server of its own.
+
+    Args:
+        engine: where to run.
+        output: the stream's folder, which names its job.
+    """
     known = engine.known()
-    arguments = [*engine.beam_arguments]
+    name = job_name(known.get("job_name"), Path(output).absolute())
+    arguments = [*without(engine.beam_arguments, ("job_name",)), f"--job_name={name}"]
     if "streaming" not in known:
         arguments.append("--streaming")
     if engine.target().engine == "flink":
@@ -190,10 +199,7 @@ def _check(run: StreamRun) -> None:
         )
     if engine == "spark":
         raise NotAvailableError.of("stream --engine spark", instead="Give --engine prism or --engine flink.")
-    if not run.engine.target().shares_disk:
-        raise NotAvailableError.of(
-            "stream with workers on other machines", instead="Leave --environment_type out: workers run here."
-        )
+    check_placement(run.engine.target(), run.clients)
     if isinstance(run.collection.mechanism, MultiRound):
         raise NotAvailableError.of(
             f"stream with {run.collection.definition.mechanism}, which asks in rounds,",

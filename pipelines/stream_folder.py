@@ -29,7 +29,7 @@ from ..transforms.publish_panes import WINDOWS_FOLDER, PaneFolder, last_pane
 from ..transforms.set_aside import read_set_aside, replace_file
 from .stream_metrics import checked_metrics
 
-__all__ = ["CLIENTS_FOLDER", "REJECTS_FOLDER", "TALLY", "EarlierRuns", "StreamFolder", "latest_panes"]
+__all__ = ["CHECK_FOLDER", "CLIENTS_FOLDER", "REJECTS_FOLDER", "TALLY", "EarlierRuns", "StreamFolder", "latest_panes"]
 
 REJECTS_FOLDER: Final = "rejects"
 CLIENTS_FOLDER: Final = "clients"
@@ -37,10 +37,14 @@ CLIENTS_FOLDER: Final = "clients"
 TALLY: Final = "tally"
 #: What is kept in memory of the manifest of a pane.
 _OF_A_PANE: Final = ("window", "files", "epsilon", "reports", "randomness", "warnings")
+#: Folder in which workers on other machines show that they see the output, for the time of the check.
+CHECK_FOLDER: Final = ".check"
 _LOCK: Final = ".lock"
 _OFFSETS: Final = ".offsets"
 _END: Final = ".end"
-_OURS: Final = {MANIFEST_NAME, WINDOWS_FOLDER, REJECTS_FOLDER, CLIENTS_FOLDER, _LOCK, _OFFSETS, _END}
+_OURS: Final = {
+    MANIFEST_NAME, WINDOWS_FOLDER, REJECTS_FOLDER, CLIENTS_FOLDER, _LOCK, _OFFSETS, _END, CHECK_FOLDER
+}  # fmt: skip
 
 
 def latest_panes(folder: Path) -> list[PaneFolder]:

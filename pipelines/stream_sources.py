@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.options.pipeline_options import PortableOptions
 
 from ..errors import InputError
 from ..schemas.kafka_config import KafkaAddress, KafkaConfig, is_kafka
@@ -70,10 +71,15 @@ class KafkaSource:
             config=self.config,
             until_idle=_IDLE_SECONDS if self.drain else None,
             passed_over=done,
-            one_process=True,
+            one_process=_one_process(pipeline),
         )
         found.progress | "Offsets" >> KeepOffsets(earlier.offsets, earlier.slice_seconds)
         return found.batches, found.rejects
+
+
+def _one_process(pipeline: beam.Pipeline) -> bool:
+    """Whether all workers are this process, which Prism's are."""
+    return pipeline.options.view_as(PortableOptions).environment_type == "LOOPBACK"
 
 
 @dataclass(frozen=True, kw_only=True)

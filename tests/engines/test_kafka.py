@@ -1,14 +1,8 @@
 """Streams over a real broker: nothing lost, nothing twice, whatever arrives and whoever stops in between."""
 
-import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-import uuid
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,77 +11,17 @@ from ldp_beam.engines import free_port, kafka_answers
 from ldp_beam.engines.processes import group_is_alive
 from ldp_beam.schemas.event_time import time_text
 from ldp_beam.schemas.kafka_config import KafkaAddress
-from ldp_beam.schemas.messages import arrow_message, packed_headers, packed_message
-from ldp_beam.transforms import kafka_source
-from ldp_beam.transforms.collection import Collection
-from ldp_beam.transforms.kafka_client import Sender, read_all
+from ldp_beam.schemas.messages import arrow_message
+from ldp_beam.transforms.kafka_client import read_all
+
+from tests.engines.stream_topics import START, WINDOW, Clients, arguments, content, counted, eventually, running
 
 pytestmark = pytest.mark.engine
-
-START = 1_700_000_000  # long past, and a multiple of 10
-WINDOW = 10
 
 
 @pytest.fixture
 def definition(define):
     return define(mechanism="pckv-grr", epsilon=2)
-
-
-@pytest.fixture
-def topic(broker):
-    """A topic of two partitions, made by its first use."""
-    return KafkaAddress(broker.address, f"t-{uuid.uuid4().hex}")
-
-
-class Clients:
-    """Sends reports of slices; knows what it has sent."""
-
-    def __init__(self, definition, topic, window=WINDOW):
-        self.collection, self.window = Collection.load(definition), window
-        self._topic, self.sender, self.sent = topic, Sender(topic), {}
-
-    def report(self, start, n, *, partition=0, packed=False, times=1):
-        """Send `n` reports of a slice, `times` times over."""
-        header = self.collection.header("reports", window_start=time_text(start), window_seconds=self.window)
-        schema = self.collection.report_schema()
-        first = sum(self.sent.values())
-        columns = [pa.array(np.arange(n) % 3, pa.int32()), pa.array(np.ones(n), pa.int8())]
-        if self.collection.definition.report_ids:
-            columns.append(pa.array([(first + i).to_bytes(16, "big") for i in range(n)], pa.binary(16)))
-        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        for _ in range(times):
-            if packed:
-                self.sender.send(packed_message(batch), headers=packed_headers(header), partition=partition)
-            else:
-                self.sender.send(arrow_message(batch, header), partition=partition)
-        self.sent[time_text(start)] = self.sent.get(time_text(start), 0) + n
-
-    def done(self):
-        self.sender.flush()
-        return self.sent
-
-
-def arguments(definition, topic, output, *more, window=f"{WINDOW}s", lateness="1h"):
-    return [
-        *("stream", "--collection", definition, "--source", topic, "--window", window),
-        *("--allowed-lateness", lateness, "--output", output, *more),
-    ]
-
-
-def counted(output):
-    """{start of a window: reports in its last pane}."""
-    found = {}
-    for window in sorted(Path(output, "windows").glob("*--*")):
-        for pane in sorted(window.glob("pane-*/manifest.json")):
-            about = json.loads(pane.read_text())["window"]
-            found[about["start"]] = about["n"]
-    return found
-
-
-def content(output):
-    """What the last panes say, byte by byte."""
-    panes = [sorted(window.glob("pane-*"))[-1] for window in Path(output, "windows").glob("*--*")]
-    return {(pane.parent.name, file.name): file.read_bytes() for pane in panes for file in pane.glob("*.parquet")}
 
 
 # -- a stream that ends ------------------------------------------------------------------------------------------
@@ -180,38 +114,6 @@ def test_from_made_up_people_to_results_on_one_machine(require_engine, topic, ru
 # -- a stream that goes on -----------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def running(scratch, *given):
-    """Run the verb in a process of its own; nothing that it started stays."""
-    scratch.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ldp_beam.pipelines", *map(str, given), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(scratch)},
-        # A shell lets what it starts in the background ignore interrupts, and that would be inherited here.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-        left = subprocess.run(["pgrep", "-f", str(scratch)], capture_output=True, text=True, check=False)
-        for pid in left.stdout.split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-
-
-def eventually(true, process, seconds=150):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def test_a_silent_partition_and_a_broker_that_starts_again_hold_nothing_up(
     require_engine, definition, topic, broker, tmp_path
 ):
@@ -267,48 +169,6 @@ def test_a_job_that_is_killed_and_submitted_again_counts_everything_once(engine,
     assert manifest["stream"]["conflicts"] == 0
     after = content(output)
     assert {name: after[name] for name in before} == before
-
-
-@pytest.mark.parametrize("engine", ["flink"], indirect=True)
-def test_a_worker_that_fails_after_a_checkpoint_changes_nothing(
-    engine, definition, topic, run_json, tmp_path, monkeypatch
-):
-    clients = Clients(definition, topic)
-    for number in range(200):
-        clients.report(START + WINDOW * (number // 40), 20 + number % 7, partition=number % 2)
-    sent = clients.done()
-    # Without lateness a window has one pane, so that its number does not depend on how fast an engine reads.
-    run_json(*arguments(definition, topic, tmp_path / "undisturbed", "--drain", "--engine", "prism", lateness="0s"))
-    assert counted(tmp_path / "undisturbed") == sent
-
-    # Turns of a few messages with pauses between them, so that checkpoints come and one turn fails after some.
-    monkeypatch.setattr(kafka_source, "_TURN_MESSAGES", 5)
-    monkeypatch.setattr(kafka_source, "_POLL_MESSAGES", 5)
-    finish, turns, failed = kafka_source._ReadPartition._finish, [], []
-
-    def stumbling(self, partition, turn, clock):
-        time.sleep(0.25)
-        if turn.first:
-            turns.append((partition.number, min(turn.first.values()), turn.position))
-        yield from finish(self, partition, turn, clock)
-        if len(turns) > 12 and not failed:
-            failed.append(turn.position)
-            raise RuntimeError("planted: the worker stumbles")
-
-    monkeypatch.setattr(kafka_source._ReadPartition, "_finish", stumbling)
-    run_json(
-        *arguments(definition, topic, tmp_path / "disturbed", "--drain", "--engine", engine, lateness="0s"),
-        *("--checkpointing_interval=500", "--execution_retry_delay=200"),
-    )
-    assert failed
-    assert [start for _, start, _ in turns].count(0) == 2  # no beginning was read again: a checkpoint was taken
-    furthest, again = {0: 0, 1: 0}, 0
-    for number, start, position in turns:
-        again += start < furthest[number]
-        furthest[number] = max(furthest[number], position)
-    assert again  # but what came after it was
-    assert counted(tmp_path / "disturbed") == sent
-    assert content(tmp_path / "disturbed") == content(tmp_path / "undisturbed")
 
 
 # -- the broker as a service ---------------------------------------------------------------------------------------

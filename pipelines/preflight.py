@@ -110,7 +110,13 @@ def _check_folder(host: str, folder: str, marker: str) -> None:
             f"The worker on {host} does not see the output folder {_shown(folder)} of this machine. Give a folder on a "
             "file system that all machines share, or a prefix in an object store; nothing was read."
         )
-    Path(folder, _answer()).touch()
+    try:
+        Path(folder, _answer()).touch()
+    except OSError as error:
+        raise InputError(
+            f"The worker on {host} cannot write to the output folder {_shown(folder)}: {error.strerror or error}. Give "
+            "a folder that workers may write to; nothing was read."
+        ) from error
 
 
 def _check_store(host: str, folder: str, marker: str) -> None:

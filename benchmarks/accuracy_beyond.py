@@ -170,8 +170,9 @@ def ratio_row(
 
     "seen_ratio" compares the distances from the frequencies that the padding shows, where these are others.
     """
-    errors = np.zeros((2, 3))
+    errors, repeats = np.zeros((2, 3)), 0
     for counts, frequency, mean in collections:
+        repeats += 1
         for row, estimator in enumerate(("corrected", "empirical-bayes")):
             found = mechanism.estimate(counts, estimator)
             shown = frequency if seen is None else seen
@@ -186,6 +187,7 @@ def ratio_row(
         "users": users,
         "mechanism": mechanism.name,
         "epsilon": epsilon,
+        "repeats": repeats,
         "frequency_ratio": float(ratio[0]),
         "mean_ratio": float(ratio[1]),
         **({} if seen is None else {"seen_ratio": float(ratio[2])}),
@@ -237,6 +239,7 @@ def together_rows(repeats: int) -> Iterator[dict]:
             yield {
                 "population": label,
                 "epsilon": epsilon,
+                "repeats": repeats,
                 "mean_ratio": float(errors[1] / errors[0]),
                 "oracle_ratio": float(errors[2] / errors[0]),
             }

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import scaling_tables, stream_tables
+from benchmarks import accuracy_tables, scaling_tables, stream_tables
 from benchmarks.registry import BENCHMARKS
 from benchmarks.stored_tables import DOCS, Results, Tables, filled, table, where
 
@@ -85,6 +85,7 @@ TABLES: Tables = {
 #: Tables of each page.
 PAGES: dict[str, Tables] = {
     "benchmarks.md": TABLES,
+    "accuracy.md": accuracy_tables.TABLES,
     "scaling.md": scaling_tables.TABLES,
     "streaming.md": stream_tables.STREAMING,
     "scheduling.md": stream_tables.SCHEDULING,

@@ -47,10 +47,10 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("shuffle", "bytes that cross a shuffle, from the engine's own metrics", 1),
     Benchmark("engines", "the same job on the local runner, Prism, Flink and Spark", 10, needs="Java, Maven and Go"),
     Benchmark("counts_store", "a year of days with 100,000 keys, estimated anew from a counts store", 3),
-    Benchmark("coverage", "how often 95 % intervals hold the truth", 10),
+    Benchmark("coverage", "how often 95 % intervals hold the truth", 3),
     Benchmark("poisoning", "what fake users gain, mechanism by mechanism, and whether it is noticed", 3),
     Benchmark("accuracy_uu", "errors of PCKV at a synthetic setting, beside a reference", 30),
-    Benchmark("accuracy_beyond", "numerical allocation and empirical Bayes, as ratios of errors", 5),
+    Benchmark("accuracy_beyond", "numerical allocation and empirical Bayes, as ratios of errors", 15),
     Benchmark("streaming", "rate and delay of streams on Prism and Flink", 25, needs="Java, Maven, Go"),
     Benchmark("uldp_published", "uRR and uRAP beside published errors on census data", 20, needs="the published files"),
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pages
+from benchmarks import accuracy_tables, pages
 from benchmarks.peers import beam_job, compare
 from benchmarks.peers.environments import PEERS, Environment, Missing, Peer, environment
 from benchmarks.stored_tables import DOCS, RESULTS, filled
@@ -41,6 +41,20 @@ def test_a_stale_table_is_found_and_written_anew(tmp_path, monkeypatch):
 
 def test_all_pages_agree_with_the_stored_results():
     assert pages.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize(("largest", "verdict"), [(1.019, "most, is reached"), (1.03, "most, is **not** reached")])
+def test_the_page_says_whether_an_aim_is_reached(largest, verdict):
+    rows = [
+        {"population": "gg", "users": 1_000_000, "mechanism": name, "epsilon": epsilon, "mean_ratio": 0.5}
+        | {"frequency_ratio": largest if (name, epsilon) == ("pckv-grr", 4) else 0.9}
+        for name in ("pckv-ue", "pckv-grr")
+        for epsilon in (1, 4)
+    ]
+    text = accuracy_tables.empirical_bayes_table({"empirical_bayes": rows})
+    assert f"of frequencies {largest:.3f} (GG, GRR, epsilon 4)" in text
+    assert verdict in text
+    assert f"| GG | 0.900 / 0.500 | {largest:.3f} / 0.500 |" in text
 
 
 def test_ratios_to_peers_are_those_to_the_quickest():

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 #: Modules that are no benchmarks but part of one, or of the harness, or write pages.
 OTHERS = {
     *("__main__", "harness", "registry", "kernel_cases", "pages", "tested_versions"),
-    *("stored_tables", "scaling_tables", "stream_tables"),
+    *("stored_tables", "accuracy_tables", "scaling_tables", "stream_tables"),
 }
 
 

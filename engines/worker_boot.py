@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import grpc
 from apache_beam.portability import common_urns
@@ -48,6 +49,7 @@ _ANSWER_SECONDS = 60.0
 _INSTALL_SECONDS = 1800.0
 #: What nobody used for a day is deleted.
 _KEPT_SECONDS = 86400.0
+_FAILED_SECONDS = 120.0
 #: Names that Beam gives to what it stages (apache_beam.runners.portability.stager).
 _REQUIREMENTS, _EXTRA_PACKAGES = "requirements.txt", "extra_packages.txt"
 _SETUP_PACKAGE, _SDK_PACKAGE = "workflow.tar.gz", "dataflow_python_sdk.tar"
@@ -239,10 +241,22 @@ def installed(staged: Path, kept: Path) -> str | None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.utime(lock)
     if not (home / "complete").is_file():
-        _install(home, staged, list(map(str, packages)), [f"--requirement={path}" for path in lists])
+        _install_or_fail_again(home, staged, list(map(str, packages)), [f"--requirement={path}" for path in lists])
         (home / "complete").touch()
     fcntl.flock(lock, fcntl.LOCK_SH)
     return str(home / "bin" / "python")
+
+
+def _install_or_fail_again(home: Path, staged: Path, packages: list[str], requirements: list[str]) -> None:
+    """Install, but not what has just failed: an engine asks several times before it gives up."""
+    failed = Path(f"{home}.failed")
+    if failed.is_file() and time.time() - failed.stat().st_mtime < _FAILED_SECONDS:
+        raise StagingError(failed.read_text(encoding="utf-8"))
+    try:
+        _install(home, staged, packages, requirements)
+    except StagingError as error:
+        failed.write_text(str(error), encoding="utf-8")
+        raise
 
 
 def _install(home: Path, staged: Path, packages: list[str], requirements: list[str]) -> None:
@@ -332,22 +346,35 @@ def _pip(python: str, staged: Path, arguments: Sequence[str]) -> None:
 def _refuse(engine: _Engine, message: str) -> None:
     """Answer every request of the engine with a message: a worker that just ended would take its reason with it."""
     print(message, file=sys.stderr, flush=True)
+    # The name of our error class lets the machine that submitted show the message alone.
+    told = f"ldp_beam.errors.RunError: {message}"
     answers: queue.SimpleQueue[beam_fn_api_pb2.InstructionResponse] = queue.SimpleQueue()
-
-    def answer() -> Iterator[beam_fn_api_pb2.InstructionResponse]:
-        while True:
-            yield answers.get()
-
     with grpc.insecure_channel(engine.control) as channel:
-        service = beam_fn_api_pb2_grpc.BeamFnControlStub(channel)
+        service, connected = beam_fn_api_pb2_grpc.BeamFnControlStub(channel), []
         try:
-            for request in service.Control(answer(), metadata=engine.metadata()):
-                # The name of our error class lets the machine that submitted show the message alone.
-                told = f"ldp_beam.errors.RunError: {message}"
+            for request in service.Control(_each(answers), metadata=engine.metadata()):
+                connected += _data(service, request.process_bundle.process_bundle_descriptor_id, engine)
                 answers.put(beam_fn_api_pb2.InstructionResponse(instruction_id=request.instruction_id, error=told))
         except grpc.RpcError:
             pass  # the engine is done with this worker
-    os._exit(1)  # grpc's thread still waits for an answer to give
+    os._exit(1)  # grpc's threads still wait for something to send
+
+
+def _data(service: beam_fn_api_pb2_grpc.BeamFnControlStub, bundle: str, engine: _Engine) -> list[object]:
+    """Connect to where a bundle's data come from: Java's engines look at no answer before."""
+    wanted = beam_fn_api_pb2.GetProcessBundleDescriptorRequest(process_bundle_descriptor_id=bundle)
+    transforms = (
+        service.GetProcessBundleDescriptor(wanted, metadata=engine.metadata()).transforms.values() if bundle else ()
+    )
+    specs = [transform.spec for transform in transforms if transform.spec.urn == "beam:runner:source:v1"]
+    ports = [beam_fn_api_pb2.RemoteGrpcPort.FromString(spec.payload).api_service_descriptor.url for spec in specs]
+    stubs = [beam_fn_api_pb2_grpc.BeamFnDataStub(grpc.insecure_channel(port)) for port in ports]
+    return [stub.Data(_each(queue.SimpleQueue()), metadata=engine.metadata()) for stub in stubs]
+
+
+def _each(answers: queue.SimpleQueue[Any]) -> Iterator[Any]:
+    while True:
+        yield answers.get()
 
 
 if __name__ == "__main__":

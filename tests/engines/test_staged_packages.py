@@ -22,6 +22,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from ldp_beam.engines import WorkerPool, resolve, worker_boot
 from ldp_beam.errors import RunError
+from ldp_beam.pipelines.preflight import worker_versions
 from ldp_beam.pipelines.running import Engine, engine_pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,13 +79,16 @@ def package(folder, name, version="1.0", *, text="", needs=()):
 def process(tmp_path):
     """Return a function that gives Beam's options for workers that a command starts."""
 
-    def options(*command, scratch=None, env=""):
-        script = tmp_path / "start-worker"
-        folder = scratch or tmp_path / "scratch"
+    def options(*command, env=""):
+        script, folder = tmp_path / "start-worker", tmp_path / "scratch"
         folder.mkdir(exist_ok=True)
         script.write_text(f'#!/bin/sh\nTMPDIR={folder} {env} exec {" ".join(map(str, command))} "$@"\n')
         script.chmod(0o755)
-        return ["--environment_type=PROCESS", f"--environment_config={json.dumps({'command': str(script)})}"]
+        return [
+            "--environment_cache_millis=20000",  # else each stage starts workers anew
+            "--environment_type=PROCESS",
+            f"--environment_config={json.dumps({'command': str(script)})}",
+        ]
 
     return options
 
@@ -151,17 +155,22 @@ def with_package(flink_server, pool, path):
     return Engine(beam_arguments=(*flink_server, *workers, f"--extra_package={path}"))
 
 
-def answer(number):
-    import staged_by_test  # only in the package
+def answering():
+    """A function that workers get whole: they have no module of tests."""
 
-    return staged_by_test.answer(number)
+    def answer(number):
+        import staged_by_test  # only in the package
+
+        return staged_by_test.answer(number)
+
+    return answer
 
 
 @pytest.mark.engine
 def test_a_pool_installs_a_package_that_a_function_of_ours_imports(flink_server, pool, tmp_path):
     path = package(tmp_path, "staged_by_test", text="def answer(number):\n    return number + 40\n")
     with engine_pipeline(with_package(flink_server, pool, path)) as pipeline:
-        assert_that(pipeline | beam.Create([1, 2]) | beam.Map(answer), equal_to([41, 42]))
+        assert_that(pipeline | beam.Create([1, 2]) | beam.Map(answering()), equal_to([41, 42]))
 
 
 @pytest.mark.engine
@@ -171,7 +180,7 @@ def test_a_package_that_cannot_be_installed_ends_the_run_with_the_reason(flink_s
         pytest.raises(RunError, match=r"The worker on \S+ cannot install .*ldp-beam-has-no-such-part") as caught,
         engine_pipeline(with_package(flink_server, pool, path)) as pipeline,
     ):
-        _ = pipeline | beam.Create([1, 2]) | beam.Map(answer)
+        _ = pipeline | beam.Create([1, 2]) | beam.Map(answering())
     assert "Traceback" not in str(caught.value)
 
 
@@ -216,6 +225,21 @@ def test_a_staged_package_hides_an_installed_one_of_the_same_version_and_is_inst
     assert worker_boot.installed(staged, tmp_path / "kept") == python
 
 
+def test_what_has_just_failed_is_not_tried_again_and_says_the_same(staged, tmp_path, monkeypatch):
+    (staged / "requirements.txt").touch()
+    tried = []
+
+    def fail(*arguments):
+        tried.append(arguments)
+        raise worker_boot.StagingError("cannot install this.")
+
+    monkeypatch.setattr(worker_boot, "_install", fail)
+    for _ in range(2):
+        with pytest.raises(worker_boot.StagingError, match=r"cannot install this\."):
+            worker_boot.installed(staged, tmp_path / "kept")
+    assert len(tried) == 1
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_an_environment_goes_when_nobody_has_used_it_for_a_day(used, tmp_path):
     (tmp_path / "old").mkdir()
@@ -245,32 +269,39 @@ def container():
     return re.findall(r"^([A-Z]+) (.*)$", text, flags=re.MULTILINE)
 
 
-@pytest.fixture
-def image(wheel, tmp_path):
-    """A machine on which the RUN lines of our Dockerfile were run; the index is a folder with our wheel."""
-    python = bare_machine(tmp_path / "image")
-    arguments = dict(line.split("=", 1) for word, line in container() if word == "ARG")
-    bin_and_more = f"{python.parent}:/usr/bin:/bin"
-    env = {"PATH": bin_and_more, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), **arguments}
+@pytest.fixture(scope="module")
+def image(wheel, tmp_path_factory):
+    """A machine on which the RUN lines of our Dockerfile were run.
+
+    A virtual environment stands for Beam's image, and a folder with our wheel for the package index.
+    """
+    folder = tmp_path_factory.mktemp("image")
+    python = bare_machine(folder)
     (python.parent / "pip").write_text(f'#!/bin/sh\nexec {python} -m pip "$@"\n')
     (python.parent / "pip").chmod(0o755)
-    for word, line in container():
-        if word == "RUN":
-            subprocess.run(["/bin/sh", "-euc", line], env=env, check=True, capture_output=True)
+    arguments = dict(line.split("=", 1) for word, line in container() if word == "ARG")
+    env = {"PATH": f"{python.parent}:/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
+    lines = [line for word, line in container() if word == "RUN"]
+    assert lines
+    for line in lines:
+        subprocess.run(["/bin/sh", "-euc", line], env={**env, **arguments}, check=True, capture_output=True)
     return python
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("how", ["our image", "the plain image and our wheel"])
-def test_the_program_of_beams_containers_starts_our_workers(
-    how, request, wheel, require_engine, flink_server, process, counts, tmp_path
+def test_the_run_lines_of_our_container_make_a_worker_of_our_versions(image):
+    code = "from ldp_beam.pipelines.preflight import worker_versions as w, __file__ as f; print(f, w())"
+    file, _, versions = said(image, code).partition(" ")
+    assert Path(file).is_relative_to(image.parents[1])
+    assert versions == str(worker_versions())
+
+
+@pytest.mark.engine
+def test_the_start_up_program_of_beams_containers_starts_a_worker_in_ours(
+    image, require_engine, flink_server, process, counts, tmp_path
 ):
-    """What Docker would run, with virtual environments for its images: Beam's own start-up program."""
+    """What Docker would run in a container of our image."""
     require_engine("prism")  # Go
-    ours = how == "our image"
-    python = request.getfixturevalue("image") if ours else bare_machine(tmp_path / "image")
-    env = f"PATH={python.parent}:$PATH RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1"
+    env = f"PATH={image.parent}:$PATH RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1"
     workers = process(resolve("boot") / "container", f"--semi_persist_dir={tmp_path / 'semi'}", env=env)
-    staged = () if ours else (f"--extra_package={wheel}",)
-    assert counts("there", *flink_server, *workers, *staged) == counts("here")
-    assert said(python, "import ldp_beam.pipelines as p; print(p.__file__)").startswith(str(tmp_path / "image"))
+    assert counts("there", *flink_server, *workers) == counts("here")

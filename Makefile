@@ -24,9 +24,7 @@ demo: $(VENV)/.examples  ## estimates from real people's answers that the server
 engines: $(VENV)/.test  ## fetch Prism, Flink and Spark (Java, Maven, Go), and try each
 	$(BIN)/ldp-beam doctor
 
-test: $(VENV)/.test  ## all tests
-	$(MAKE) test-here
-	$(MAKE) test-engines
+test: test-here test-engines  ## all tests
 
 # Files stay whole, for their fixtures, and in their order: those with few and long tests stand first.
 test-here: $(VENV)/.test
@@ -41,7 +39,7 @@ OR_NONE = $(if $(PYTEST_ARGS),|| test $$? = 5)
 # Tests on engines wait for engines most of the time, and the others compute, and let them go first: together they are
 # done sooner. With -j 3.
 check: NICE := nice
-check: test-engines test-here lint docs demo examples  ## everything that a change has to pass
+check: test lint docs demo examples  ## everything that a change has to pass
 
 tested-versions: $(VENV)/.test  ## whether docs/engines.md names the engines that `make test` ran with
 	$(BIN)/python -m benchmarks.tested_versions --check

@@ -6,7 +6,7 @@ import re
 import sys
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 __all__ = ["QuietEnd"]
 
@@ -28,7 +28,8 @@ class QuietEnd(AbstractContextManager["QuietEnd"]):
     def begin(self) -> None:
         """Note that the job has been asked to stop."""
         if self._before is None:
-            self._before, sys.stderr = sys.stderr, _Without(sys.stderr)  # type: ignore[assignment]  # it has all methods
+            self._before, without = sys.stderr, cast(TextIO, _Without(sys.stderr))
+            sys.stderr = without
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -241,7 +241,11 @@ def installed(staged: Path, kept: Path) -> str | None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.utime(lock)
     if not (home / "complete").is_file():
-        _install_or_fail_again(home, staged, list(map(str, packages)), [f"--requirement={path}" for path in lists])
+        try:
+            _install_or_fail_again(home, staged, list(map(str, packages)), [f"--requirement={path}" for path in lists])
+        except StagingError:
+            os.close(lock)  # this process stays, to tell the engine; others need not wait for that
+            raise
         (home / "complete").touch()
     fcntl.flock(lock, fcntl.LOCK_SH)
     return str(home / "bin" / "python")

@@ -392,7 +392,7 @@ def test_what_a_store_lost_is_named_and_nothing_is_published(bucket, people_in_s
 def test_a_worker_that_cannot_write_to_the_store_says_so_before_anything_is_read(
     bucket, remote, people_in_store, define, run, monkeypatch
 ):
-    monkeypatch.setattr(preflight, "_answer", lambda: "/\udcff")
+    monkeypatch.setattr(preflight, "_answer", lambda: "x" * 1_100)  # a store takes names of 1,024 bytes at most
     code, _, err = run(
         "collect", "--collection", define(), "--input", people_in_store, "--seed", "3", "--output", "s3://data/out"
     )

@@ -108,8 +108,7 @@ def tell_file_systems(arguments: Sequence[str]) -> None:
 
     Beam does so when it makes a pipeline, and by then inputs and outputs have been checked.
     """
-    if arguments:
-        FileSystems.set_options(PipelineOptions(list(arguments)))
+    FileSystems.set_options(PipelineOptions(list(arguments)))  # without any they refuse to make a client
 
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:

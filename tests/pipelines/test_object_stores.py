@@ -392,7 +392,14 @@ def test_what_a_store_lost_is_named_and_nothing_is_published(bucket, people_in_s
 def test_a_worker_that_cannot_write_to_the_store_says_so_before_anything_is_read(
     bucket, remote, people_in_store, define, run, monkeypatch
 ):
-    monkeypatch.setattr(preflight, "_answer", lambda: "x" * 1_100)  # a store takes names of 1,024 bytes at most
+    write = preflight._write
+
+    def denied(path):
+        if in_a_worker():
+            raise PermissionError("AccessDenied")
+        write(path)
+
+    monkeypatch.setattr(preflight, "_write", denied)
     code, _, err = run(
         "collect", "--collection", define(), "--input", people_in_store, "--seed", "3", "--output", "s3://data/out"
     )

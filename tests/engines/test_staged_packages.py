@@ -21,6 +21,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from ldp_beam.engines import WorkerPool, resolve, worker_boot
+from ldp_beam.engines.processes import wait_until
 from ldp_beam.errors import RunError
 from ldp_beam.pipelines.preflight import worker_versions
 from ldp_beam.pipelines.running import Engine, engine_pipeline
@@ -123,7 +124,10 @@ def test_a_machine_with_apache_beam_and_one_file_runs_a_job_with_our_wheel(
     program = shutil.copy(worker_boot.__file__, tmp_path / "worker.py")
     workers = process(bare, "-P", program)
     assert counts("there", *flink_server, *workers, f"--extra_package={wheel}") == counts("here")
-    (kept,) = (tmp_path / "scratch").iterdir()  # all other files of a worker go with it
+    scratch = tmp_path / "scratch"
+    # All other files of a worker go with it, some seconds after the job: its engine keeps it for the next stage.
+    wait_until(lambda: len(list(scratch.iterdir())) == 1, "The end of the workers", [], seconds=120)
+    (kept,) = scratch.iterdir()
     assert len([path for path in kept.iterdir() if path.is_dir()]) == 1  # the workers of all stages share it
     done = subprocess.run([bare, "-c", "import ldp_beam"], capture_output=True, check=False)
     assert done.returncode == 1  # the machine stays as it was

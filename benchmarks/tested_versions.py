@@ -87,8 +87,8 @@ def figure_table() -> str | None:
     stored = json.loads(FIGURES.read_text())
     machine = stored["machine"]
     lines = [
-        f"PCKV-UE, 100 keys, {stored['users']:,} people from Parquet, {machine['cores']} cores, with other "
-        f"work on the machine (load {machine['load']:.0f}); processor seconds hardly depend on it:",
+        f"PCKV-UE, 100 keys, {stored['users']:,} people from Parquet, {machine['cores']} cores, at a load of the "
+        f"machine of {machine['load']:.0f}:",
         "",
         "| engine | seconds | relative to direct | processor seconds | overhead of a job, s | first job, s |",
         "|---|---|---|---|---|---|",

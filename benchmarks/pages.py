@@ -55,7 +55,8 @@ def frequency_table(results: Results) -> str:
         thousand = f"{row['users_per_second'] / 1e3:,.1f}"
         rows.append((row["task"].upper(), f"{row['keys']:,}", name, row["case"], thousand, times, target))
     head = ("task", "keys", "package", "mechanism", "thousand users per CPU second", "times the best peer", "target")
-    return f"{where(results)}\n\n{table(head, rows)}"
+    taken = where({"machine": results["frequencies_machine"]})
+    return f"{taken}\n\n{table(head, rows)}"
 
 
 def beam_table(results: Results) -> str:
@@ -73,7 +74,8 @@ def beam_table(results: Results) -> str:
         f"time {beam['times_processor']:.0f}; target {beam['target']:g}). A whole job of {whole['rows']:,} rows, "
         f"start-up included, is {whole['times']:.1f} times as quick."
     )
-    return f"{where(results)}\n\n{table(('job', 'rows', 'seconds', 'processor seconds'), rows)}\n\n{text}"
+    taken = where({"machine": results["beam_machine"]})
+    return f"{taken}\n\n{table(('job', 'rows', 'seconds', 'processor seconds'), rows)}\n\n{text}"
 
 
 TABLES: Tables = {

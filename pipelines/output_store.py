@@ -26,6 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 from ..errors import InputError, RunError
 from ..schemas.manifest import MANIFEST_NAME
 from ..transforms.paths import STAGING, is_local, store_hint
+from ..transforms.report_files_checks import open_file
 from ..transforms.store_clients import share_clients
 
 __all__ = ["StoreFolder", "fetch", "local_copy", "size_of"]
@@ -168,13 +169,13 @@ def size_of(path: str) -> int:
 
 def fetch(path: str, to: Path) -> None:
     """Bring an object to this machine."""
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as source, to.open("wb") as file:
+    with open_file(path) as source, to.open("wb") as file:
         shutil.copyfileobj(source, file, 1 << 20)
 
 
 def _stream(source: str, target: str) -> None:
     with (
-        FileSystems.open(source, compression_type=CompressionTypes.UNCOMPRESSED) as file,
+        open_file(source) as file,
         FileSystems.create(target, compression_type=CompressionTypes.UNCOMPRESSED) as to,
     ):
         shutil.copyfileobj(file, to, 1 << 24)

@@ -152,15 +152,17 @@ def _stored(given: argparse.Namespace) -> dict[str, Any]:
         return {}
     before = json.loads(given.json.read_text(encoding="utf-8"))
     other = "beam" if given.only == "frequencies" else "frequencies"
-    return {name: before[name] for name in (other,) if name in before}
+    return {name: before[name] for name in (other, f"{other}_machine") if name in before}
 
 
 def _measure(given: argparse.Namespace, found: Mapping[str, Environment], missing: dict[str, str]) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     if given.only != "beam":
         parts["frequencies"] = frequencies(found, 1 if given.smoke else given.rounds, given.smoke, missing)
+        parts["frequencies_machine"] = harness.machine()  # the other part may be of another day
     if given.only != "frequencies" and "pipeline-dp" in found:
         parts["beam"] = beam_job.compare(found["pipeline-dp"].python, smoke=given.smoke)
+        parts["beam_machine"] = harness.machine()
     return parts
 
 

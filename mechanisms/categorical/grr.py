@@ -181,10 +181,9 @@ class GRR(_OneSymbol):
             epsilon-LDP for the whole record; see the class.
         """
         key = np.empty(records.n, dtype=np.int32)
+        # the second block draws the symbol, and is not needed where everybody holds one
         for rows, part, _, blocks, _ in self._chunks(records, stream, own_blocks=1 if records.one_each else 2):
-            self._respond(
-                part.keys if part.one_each else sample_symbol(part, self.keys, blocks[1, :, 0]), blocks, key[rows]
-            )
+            self._respond(sample_symbol(part, self.keys, blocks[-1, :, 0]), blocks, key[rows])
         return Reports(n=records.n, arrays={"key": key})
 
 

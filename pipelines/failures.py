@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 from .. import errors
 from ..errors import LdpBeamError, RunError
 
-__all__ = ["translated"]
+__all__ = ["WorkerErrors", "translated"]
+
+#: Where a worker says, with its traceback, that a bundle failed.
+_WORKER_LOGGER = "apache_beam.runners.worker.sdk_worker"
+#: What Prism tells of a job where a bundle failed, if it sees that nothing goes on before it sees the failure.
+_STANDSTILL = "nothing in progress"
 
 _STAGE = re.compile(r"\s*\[while running '.*", re.DOTALL)
 _OURS = re.compile(
@@ -51,21 +59,64 @@ _KNOWN = (
 )
 
 
-def translated(error: BaseException) -> LdpBeamError:
-    """Find our own error in what an engine raised: as a cause, or as text that came back from a worker."""
+class WorkerErrors(AbstractContextManager["WorkerErrors"]):
+    """Within the block, the last error of the workers that run inside this process is kept.
+
+    Prism tells one cause of a failed job, which need not be that error.
+    """
+
+    def __init__(self) -> None:
+        self.last = ""
+        self._logger = logging.getLogger(_WORKER_LOGGER)
+
+    def __enter__(self) -> WorkerErrors:
+        self._before = self._logger.level, self._logger.propagate
+        self._handler = _Keeps(self)
+        if not self._logger.isEnabledFor(logging.ERROR):
+            self._logger.setLevel(logging.ERROR)
+            self._logger.propagate = False
+        self._logger.addHandler(self._handler)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._logger.removeHandler(self._handler)
+        level, self._logger.propagate = self._before
+        self._logger.setLevel(level)
+
+
+class _Keeps(logging.Handler):
+    def __init__(self, kept: WorkerErrors) -> None:
+        super().__init__(logging.ERROR)
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.last = record.getMessage()
+
+
+def translated(error: BaseException, workers: WorkerErrors | None = None) -> LdpBeamError:
+    """Find our own error in what an engine raised: as a cause, or as text that came back from a worker.
+
+    Args:
+        error: what the engine raised.
+        workers: what workers inside this process raised, for an engine that does not say it.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, LdpBeamError):
             return type(cause)(_STAGE.sub("", str(cause)))
         cause = cause.__cause__ or cause.__context__
     text = str(error)
+    if workers is not None and workers.last and _STANDSTILL in text:
+        text = workers.last
     found = _OURS.findall(text)
     if found:
         name, message = found[-1]
         kind = getattr(errors, name, RunError)
         if isinstance(kind, type) and issubclass(kind, LdpBeamError):
             return kind(" ".join(message.split()))
-    return RunError(f"The run failed: {_meaning(text) or _last_line(error)}. Nothing was published.")
+    return RunError(f"The run failed: {_meaning(text) or _last_line(text, error)}. Nothing was published.")
 
 
 def _meaning(text: str) -> str | None:
@@ -77,7 +128,7 @@ def _meaning(text: str) -> str | None:
     return None
 
 
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
+def _last_line(text: str, error: BaseException) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     last = lines[-1] if lines else type(error).__name__
     return f"{last.rstrip('.')[:400]} (--traceback shows where)"

@@ -17,7 +17,7 @@ import apache_beam as beam
 from ..engines import service_status
 from .beam_options import parsed_options, without_secrets
 from .engine_target import Target, target_of
-from .failures import translated
+from .failures import WorkerErrors, translated
 from .preflight import CheckWorkers, clear_answers, marker_in, worker_versions
 from .runtime import Runtime, engine_session, open_runtime
 from .stream_metrics import read_metrics
@@ -127,16 +127,17 @@ def _cancel(result: Any) -> None:
 
 def _run(pipeline: beam.Pipeline) -> Any:
     result = None
-    try:
-        result = pipeline.run()
-        result.wait_until_finish()
-        return result
-    except KeyboardInterrupt:
-        if result is not None:
-            _cancel(result)
-        raise
-    except Exception as error:
-        raise translated(error) from error
+    with WorkerErrors() as workers:
+        try:
+            result = pipeline.run()
+            result.wait_until_finish()
+            return result
+        except KeyboardInterrupt:
+            if result is not None:
+                _cancel(result)
+            raise
+        except Exception as error:
+            raise translated(error, workers) from error
 
 
 @dataclass

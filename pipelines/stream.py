@@ -29,7 +29,7 @@ from ..transforms.set_aside import KeepSetAside, SetAside
 from ..transforms.slice_records import Clients, ReportSlices
 from ..transforms.stream_end import MarkEnd
 from .engine_target import Target, target_of, without
-from .failures import translated
+from .failures import WorkerErrors, translated
 from .quiet_end import QuietEnd
 from .results import manifest_of
 from .running import Clock, Engine
@@ -144,7 +144,8 @@ def stream(run: StreamRun, output: str | Path, *, follow: Sequence[Follower] = (
         runtime = stack.enter_context(own_runtime(engine))
         fit_workers(runtime, folder.path)
         stack.enter_context(on_cluster(runtime.target, str(engine.known()["job_name"])))
-        job = _Job(_pipeline(run, engine, folder, runtime, clock), ending)
+        workers = stack.enter_context(WorkerErrors())
+        job = _Job(_pipeline(run, engine, folder, runtime, clock), ending, workers)
         told = _Teller(run, engine, folder, clock, follow)
         state = "failed"
         try:
@@ -294,12 +295,12 @@ def _base(run: StreamRun, engine: Engine, clock: Clock) -> dict[str, Any]:
 class _Job:
     """A running job."""
 
-    def __init__(self, pipeline: beam.Pipeline, ending: QuietEnd) -> None:
-        self._ending = ending
+    def __init__(self, pipeline: beam.Pipeline, ending: QuietEnd, workers: WorkerErrors) -> None:
+        self._ending, self._workers = ending, workers
         try:
             self._result = pipeline.run()
         except Exception as error:
-            raise translated(error) from error
+            raise translated(error, workers) from error
         self._failure: list[BaseException] = []
         self._waiting = threading.Thread(target=self._wait, daemon=True)
         self._waiting.start()
@@ -332,7 +333,7 @@ class _Job:
             error = self._failure[0]
             if isinstance(error, KeyboardInterrupt):
                 raise error
-            raise translated(error) from error
+            raise translated(error, self._workers) from error
         return "ended"
 
     def cancel(self) -> None:

@@ -1,5 +1,6 @@
 """Streams whose workers are processes of their own, on a cluster of several: what is killed changes nothing."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -48,7 +49,12 @@ class Flink:
 
 
 def workers(pool):
-    return psutil.Process(pool.process.pid).children()
+    """The processes at work: of one that was killed its number stays until the engine lets the pool look for it."""
+    found = []
+    for one in psutil.Process(pool.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [one] if one.status() != psutil.STATUS_ZOMBIE else []
+    return found
 
 
 class Feeder:

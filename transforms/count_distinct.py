@@ -23,7 +23,7 @@ from .batches import batch_to_reports
 from .collection import Collection
 from .summary import Summary
 
-__all__ = ["DistinctReports", "distinct_reports"]
+__all__ = ["DistinctReports", "distinct_reports", "id_bytes"]
 
 #: Reports are brought together by the first byte of their ids; ids are uniform, so that the parts are alike in size.
 _SHARDS: Final = 256
@@ -53,7 +53,7 @@ class DistinctReports(beam.PTransform):
 
 
 def _shards(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    shard = _id_bytes(batch)[:, 0]
+    shard = id_bytes(batch)[:, 0]
     order = np.argsort(shard, kind="stable")
     sorted_ = batch.take(pa.array(order))
     bounds = np.searchsorted(shard[order], np.arange(_SHARDS + 1))
@@ -83,7 +83,7 @@ def distinct_reports(mechanism: Mechanism, batch: pa.RecordBatch) -> tuple[pa.Re
     malformed = batch.filter(pa.array(~valid))
     columns = [REPORT_ID, *(name for name in batch.schema.names if name != REPORT_ID)]
     candidates = batch.filter(pa.array(valid)).sort_by([(name, "ascending") for name in columns])
-    ids = _id_bytes(candidates).view(np.uint64).reshape(-1, 2)
+    ids = id_bytes(candidates).view(np.uint64).reshape(-1, 2)
     first = np.ones(len(ids), dtype=np.bool_)
     first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
     kept = candidates.filter(pa.array(first))
@@ -92,7 +92,7 @@ def distinct_reports(mechanism: Mechanism, batch: pa.RecordBatch) -> tuple[pa.Re
     return whole, candidates.num_rows - kept.num_rows
 
 
-def _id_bytes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def id_bytes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the ids as bytes, uint8 (n, 16)."""
     column = batch.column(REPORT_ID)
     data = np.frombuffer(column.buffers()[1], dtype=np.uint8) if len(column) else np.empty(0, dtype=np.uint8)

@@ -1,17 +1,18 @@
 """Counting reports of a stream in windows: reports → one complete restatement of a window's counts at each pane.
 
     reports → checked → gate → partial counts of each open window → panes
+                             → each id once, by shards of a window ↗         (reports with ids)
 
 The state of a window is its counts as arrays, not its reports; it is added up as parts come in and goes away when the
-window is closed. A collection whose reports carry ids keeps the reports of each open window instead, since a report
-that is delivered twice is known by its id only then.
+window is closed. A collection whose reports carry ids keeps the reports of each open window beside them, since a report
+that is delivered twice is known by its id only then, see `count_once`.
 """
 
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import apache_beam as beam
@@ -32,50 +33,23 @@ from ..schemas.event_windows import Windows
 from ..schemas.reports import FileHeader
 from .batches import batch_to_reports
 from .collection import Collection
-from .count import add_counts
-from .count_distinct import distinct_reports
+from .count_once import CountOnce, Rows, by_shard, shard_bounds, shard_rows
 from .gate import ASIDE, GATE_KEY, TIMED_BATCH, Gate, milliseconds
 from .set_aside import SetAside
+from .window_parts import Part, add_parts, parts_limit
 
-__all__ = ["MALFORMED", "MEMOISED", "CountInWindows", "Pane", "Part", "add_parts"]
+__all__ = ["MALFORMED", "MEMOISED", "CountInWindows", "Pane"]
 
 #: Reasons for which reports are set aside, see also `gate`.
 MALFORMED: Final = "malformed"
 MEMOISED: Final = "memoised_over_slices"
 
-#: Parts of a window's state that are added up into one; few where they are large.
-_PARTS: Final = 64
-_FEW_PARTS: Final = 4
-_STATE_BYTES: Final = 64 << 20
 #: Seconds for which late reports are gathered before a window is restated.
 _LATE_SECONDS: Final = 1.0
 #: Milliseconds after its time at which each step fires, see `gate.milliseconds`.
 _GATE_DELAY: Final = 3
-_PANE_DELAY: Final = 4
-_SLICE: Final = "slice"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """Some reports of a window, counted.
-
-    Attributes:
-        counts: their counts; None where `rows` are kept.
-        rows: the reports themselves with their ids and slices; None where nothing is known by an id.
-        slices: reports by the start of their slice.
-        repeated: reports left out because one with the same id is there already.
-        met: how many different slices the stream had met so far.
-        private: False as soon as a report's randomness came from a seed.
-        memoised: whether an unchanged record repeats its report in every slice.
-    """
-
-    counts: Counts | None = None
-    rows: pa.Table | None = None
-    slices: Mapping[int, int] = field(default_factory=dict)
-    repeated: int = 0
-    met: int = 0
-    private: bool = True
-    memoised: bool = False
+_ONCE_DELAY: Final = 4
+_PANE_DELAY: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,35 +82,6 @@ class Pane:
         return self.timing == "final"
 
 
-def add_parts(parts: Iterable[Part], mechanism: Mechanism) -> Part:
-    """Add parts of one window up into one; the inputs are not changed."""
-    given = list(parts)
-    slices: dict[int, int] = {}
-    for part in given:
-        for time, n in part.slices.items():
-            slices[time] = slices.get(time, 0) + n
-    total = Part(
-        counts=add_counts(part.counts for part in given if part.counts is not None),
-        slices=slices,
-        repeated=sum(part.repeated for part in given),
-        met=max((part.met for part in given), default=0),
-        private=all(part.private for part in given),
-        memoised=any(part.memoised for part in given),
-    )
-    rows = [part.rows for part in given if part.rows is not None]
-    if not rows:
-        return total
-    together = pa.concat_tables(rows).combine_chunks().to_batches()[0]
-    kept, repeated = distinct_reports(mechanism, together)
-    times, counts = np.unique(kept.column(_SLICE).to_numpy(), return_counts=True)
-    return replace(
-        total,
-        rows=pa.Table.from_batches([kept]),
-        slices=dict(zip(times.tolist(), counts.tolist(), strict=True)),
-        repeated=total.repeated + repeated,
-    )
-
-
 # -- the transform --------------------------------------------------------------------------------------------
 
 
@@ -162,15 +107,27 @@ class CountInWindows(beam.PTransform):
         self, reports: beam.PCollection[pa.RecordBatch]
     ) -> tuple[beam.PCollection[tuple[int, Pane]], beam.PCollection[SetAside]]:
         check = beam.ParDo(_Check(self._collection, self._windows)).with_outputs(ASIDE, main="timed")
-        gate = beam.ParDo(_CountAtGate(self._collection, self._windows)).with_outputs(ASIDE, main="parts")
         timed, malformed = reports | "Check" >> check
         timed.element_type = TIMED_BATCH  # (key, (start of the slice, reports))
-        parts, late = timed | "Gate" >> gate
-        parts.element_type = beam.typehints.KV[int, Part]  # (start of a window, partial counts)
+        parts, late = self._with_ids(timed) if self._collection.definition.report_ids else self._without_ids(timed)
         malformed.element_type = late.element_type = SetAside
         count = beam.ParDo(_CountPanes(self._collection.mechanism, self._windows, self._early))
         panes = parts | "Windows" >> count.with_output_types(beam.typehints.KV[int, Pane])
         return panes, (malformed, late) | "Aside" >> beam.Flatten()
+
+    def _without_ids(self, timed: beam.PCollection[Any]) -> tuple[beam.PCollection[Any], beam.PCollection[SetAside]]:
+        gate = beam.ParDo(_CountAtGate(self._collection, self._windows)).with_outputs(ASIDE, main="parts")
+        parts, late = timed | "Gate" >> gate
+        parts.element_type = beam.typehints.KV[int, Part]  # (start of a window, partial counts)
+        return parts, late
+
+    def _with_ids(self, timed: beam.PCollection[Any]) -> tuple[beam.PCollection[Any], beam.PCollection[SetAside]]:
+        gate = beam.ParDo(_RowsAtGate(self._windows)).with_outputs(ASIDE, main="rows")
+        once = CountOnce(self._collection, self._windows, delay=_ONCE_DELAY, early=self._early, late=_LATE_SECONDS)
+        rows, late = timed | "Gate" >> gate
+        rows.element_type = beam.typehints.KV[tuple[int, int], Rows]  # ((start of a window, shard), reports)
+        parts = rows | "Once" >> beam.ParDo(once).with_output_types(beam.typehints.KV[int, Part])
+        return parts, late
 
 
 class _Check(beam.DoFn):
@@ -179,7 +136,7 @@ class _Check(beam.DoFn):
     def __init__(self, collection: Collection, windows: Windows) -> None:
         self._mechanism, self._schema = collection.mechanism, collection.report_schema()
         self._fingerprint, self._round = collection.fingerprint, collection.round
-        self._pools = windows.slices > 1
+        self._pools, self._ids = windows.slices > 1, collection.definition.report_ids
         self._read = Metrics.counter("ldp_beam", "reports_read")
         self._malformed = Metrics.counter("ldp_beam", "reports_malformed")
 
@@ -205,8 +162,8 @@ class _Check(beam.DoFn):
             note = f"no client of {self._mechanism.name} sends such reports"
             yield beam.pvalue.TaggedOutput(ASIDE, SetAside(MALFORMED, bad.num_rows, time, bad, note=note))
             batch = batch.filter(pa.array(valid))
-        if batch.num_rows:
-            yield GATE_KEY, (time, batch)
+        if batch.num_rows:  # what can be done here, by many workers, is not left to the one gate
+            yield GATE_KEY, (time, by_shard(batch) if self._ids else batch)
 
     def _refused(self, batch: pa.RecordBatch) -> tuple[str, str]:
         wanted = self._schema
@@ -249,7 +206,7 @@ class _CountAtGate(Gate):
 
     def __init__(self, collection: Collection, windows: Windows) -> None:
         super().__init__(windows, _GATE_DELAY)
-        self._mechanism, self._ids = collection.mechanism, collection.definition.report_ids
+        self._mechanism = collection.mechanism
 
     def start_bundle(self) -> None:
         self._parts: dict[tuple[int, tuple[int, ...]], Part] = {}
@@ -257,17 +214,9 @@ class _CountAtGate(Gate):
     def take(self, time: int, batch: pa.RecordBatch, starts: tuple[int, ...], met: int) -> Iterator[Any]:
         header = _header(batch)
         before = self._parts.get((time, starts), Part())
-        counts, rows = before.counts, before.rows
-        if self._ids:
-            plain = batch.replace_schema_metadata(None)
-            slices = pa.array(np.full(batch.num_rows, time, dtype=np.int64))
-            table = pa.Table.from_batches([plain]).append_column(_SLICE, slices)
-            rows = table if rows is None else pa.concat_tables([rows, table])
-        else:
-            counts = self._mechanism.count(batch_to_reports(batch, self._mechanism.layout()), into=counts)
+        reports = batch_to_reports(batch, self._mechanism.layout())
         self._parts[time, starts] = Part(
-            counts=counts,
-            rows=rows,
+            counts=self._mechanism.count(reports, into=before.counts),
             slices={time: before.slices.get(time, 0) + batch.num_rows},
             met=max(met, before.met),
             private=before.private and (header is None or header.private),
@@ -280,6 +229,32 @@ class _CountAtGate(Gate):
             for start in starts:
                 yield WindowedValue((start, part), Timestamp(time), (GlobalWindow(),))
         self._parts = {}
+
+
+class _RowsAtGate(Gate):
+    """Sends the reports that the gate lets pass to each of their windows, one piece a slice, shard and bundle."""
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows, _GATE_DELAY)
+
+    def start_bundle(self) -> None:
+        self._taken: dict[tuple[int, tuple[int, ...], bool, bool], list[pa.RecordBatch]] = {}
+        self._met = 0
+
+    def take(self, time: int, batch: pa.RecordBatch, starts: tuple[int, ...], met: int) -> Iterator[Any]:
+        header = _header(batch)
+        private, memoised = (True, False) if header is None else (header.private, header.memoised)
+        self._taken.setdefault((time, starts, private, memoised), []).append(batch)
+        self._met = max(self._met, met)
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for (time, starts, private, memoised), batches in self._taken.items():
+            first = Rows(time=time, n=0, columns={}, met=self._met, private=private, memoised=memoised)
+            for shard, rows in shard_rows(batches, map(shard_bounds, batches), first):
+                for start in starts:
+                    yield WindowedValue(((start, shard), rows), Timestamp(time), (GlobalWindow(),))
+        self._taken = {}
 
 
 _PARTS_BAG: Final = BagStateSpec("parts", PickleCoder())
@@ -299,8 +274,7 @@ class _CountPanes(beam.DoFn):
 
     def __init__(self, mechanism: Mechanism, windows: Windows, early: int | None) -> None:
         self._mechanism, self._windows, self._early = mechanism, windows, early
-        cells = sum(array.nbytes for array in mechanism.zero().cells.values())
-        self._limit = max(_FEW_PARTS, min(_PARTS, _STATE_BYTES // max(cells, 1)))
+        self._limit = parts_limit(mechanism)
 
     def process(
         self,
@@ -384,15 +358,10 @@ class _CountPanes(beam.DoFn):
     def _pane(self, start: int, timing: str, parts: Any, book: _Book) -> tuple[int, Pane]:
         total = self._added(parts, book)
         book.news = False
-        counts = total.counts
-        if total.rows is not None:
-            batches = total.rows.combine_chunks().to_batches()
-            reports = batch_to_reports(batches[0], self._mechanism.layout()) if batches else None
-            counts = self._mechanism.zero() if reports is None else self._mechanism.count(reports)
         pane = Pane(
             start=start,
             timing=timing,
-            counts=self._mechanism.zero() if counts is None else counts,
+            counts=self._mechanism.zero() if total.counts is None else total.counts,
             slices=total.slices,
             repeated=total.repeated,
             met=total.met,
@@ -404,7 +373,7 @@ class _CountPanes(beam.DoFn):
     def _added(self, parts: Any, book: _Book) -> Part:
         """Add the parts up, in the state too."""
         given = list(parts.read())
-        total = add_parts(given, self._mechanism)
+        total = add_parts(given)
         if len(given) > 1:
             parts.clear()
             parts.add(total)

@@ -1,5 +1,6 @@
 """Reports in windows, step by step, without an engine: what is counted and what is set aside."""
 
+from dataclasses import replace
 from itertools import chain
 from types import SimpleNamespace
 
@@ -12,11 +13,11 @@ from ldp_beam.errors import NotAvailableError
 from ldp_beam.mechanisms import Reports, Secret
 from ldp_beam.schemas.collection import Definition
 from ldp_beam.schemas.event_windows import Windows
-from ldp_beam.schemas.reports import REPORT_ID
 from ldp_beam.transforms.collection import Collection
-from ldp_beam.transforms.count_windows import MALFORMED, MEMOISED, Part, _Check, add_parts
+from ldp_beam.transforms.count_windows import MALFORMED, MEMOISED, _Check
 from ldp_beam.transforms.gate import GATE_KEY
 from ldp_beam.transforms.slice_records import Clients, ReportSlices
+from ldp_beam.transforms.window_parts import Part, add_parts, difference
 
 FIXED = Windows(size=10, slide=10)
 SLIDING = Windows(size=20, slide=10)
@@ -106,18 +107,19 @@ def _as_reports(keys):
 def test_parts_add_up_in_any_order_and_tree(keys, random):
     collection = Collection.of(_definition())
     parts = [part_of(collection, part, met=i) for i, part in enumerate(keys)]
-    whole = add_parts(parts, collection.mechanism)
+    whole = add_parts(parts)
     shuffled = parts[:]
     random.shuffle(shuffled)
     cut = random.randint(0, len(parts))
-    tree = add_parts(
-        [add_parts(shuffled[:cut], collection.mechanism), add_parts(shuffled[cut:], collection.mechanism)],
-        collection.mechanism,
-    )
+    tree = add_parts([add_parts(shuffled[:cut]), add_parts(shuffled[cut:])])
     assert tree.counts.equals(whole.counts)
     together = list(chain.from_iterable(keys))
     assert whole.counts.equals(collection.mechanism.count(_as_reports(together)))
     assert (tree.slices, tree.met) == (whole.slices, whole.met) == ({0: len(together)}, len(keys) - 1)
+    told = add_parts(shuffled[:cut])
+    again = add_parts([told, difference(whole, told)])
+    assert again.counts.equals(whole.counts)
+    assert again == replace(whole, counts=again.counts)
 
 
 def _definition():
@@ -129,27 +131,9 @@ def _definition():
 def test_parts_are_not_changed_by_adding(collection):
     one, two = part_of(collection, [0, 1]), part_of(collection, [2])
     before = {name: cells.copy() for name, cells in one.counts.cells.items()}
-    add_parts([one, two], collection.mechanism)
+    add_parts([one, two])
     assert all(np.array_equal(cells, before[name]) for name, cells in one.counts.cells.items())
-    assert add_parts([], collection.mechanism).counts is None
-
-
-def rows_of(collection, keys, ids, time):
-    batch = reports(collection, keys, ids=ids).replace_schema_metadata(None)
-    table = pa.Table.from_batches([batch]).append_column("slice", pa.array([time] * len(keys), pa.int64()))
-    return Part(rows=table, slices={time: len(keys)})
-
-
-def test_each_id_is_counted_once_in_any_order(with_ids):
-    parts = [rows_of(with_ids, [0, 1, 2], [1, 2, 3], 0), rows_of(with_ids, [1, 2, 0], [2, 3, 4], 10)]
-    parts.append(rows_of(with_ids, [0], [2], 0))  # another content under a known id
-    for order in (parts, parts[::-1], [parts[1], parts[2], parts[0]]):
-        total = add_parts(order, with_ids.mechanism)
-        again = add_parts([add_parts(order[:2], with_ids.mechanism), order[2]], with_ids.mechanism)
-        assert sorted(total.rows[REPORT_ID].to_pylist()) == [bytes([i]) * 16 for i in (1, 2, 3, 4)]
-        assert total.repeated == again.repeated == 3
-        assert total.rows.sort_by(REPORT_ID).equals(again.rows.sort_by(REPORT_ID))
-        assert sum(total.slices.values()) == 4
+    assert add_parts([]).counts is None
 
 
 def test_rounds_are_refused(define):

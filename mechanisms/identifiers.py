@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from .data import I64, U8
 
-__all__ = ["MAX_DIGITS", "decimal_digits", "digit_counts", "texts_of"]
+__all__ = ["MAX_DIGITS", "TENS", "decimal_digits", "digit_counts", "texts_of"]
 
 #: Integers of more digits take the way through Python texts.
 MAX_DIGITS: Final = 16
 
 _TEN_THOUSAND: Final = np.uint32(10_000)
-#: A number times such a power has its digits at the left of eight or sixteen places.
-_POWERS: Final = 10 ** np.arange(MAX_DIGITS, dtype=np.int64)
+#: Powers of ten: a number times the right one has its digits at the left of eight or sixteen places.
+TENS: Final = 10 ** np.arange(MAX_DIGITS + 1, dtype=np.int64)
 _NOTHING: Final = np.zeros(2, dtype="<u8")
 
 
@@ -63,11 +63,11 @@ def decimal_digits(
     """
     words, first = out.view("<u4"), start.view("<u4")
     if int(np.max(lengths)) <= 8:  # half the bytes, and division by multiplication in registers
-        spread = values.astype(np.uint32) * _POWERS[8 - lengths].astype(np.uint32)
+        spread = values.astype(np.uint32) * TENS[8 - lengths].astype(np.uint32)
         _eight_digits(spread, words[:, :2], first[:2])
         out[:, 1] = start[1]
         return
-    long = values * _POWERS[MAX_DIGITS - lengths]
+    long = values * TENS[MAX_DIGITS - lengths]
     upper = long // 10**8
     _eight_digits(upper.astype(np.uint32), words[:, :2], first[:2])
     _eight_digits((long - upper * 10**8).astype(np.uint32), words[:, 2:], first[2:])

@@ -32,8 +32,9 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from ..errors import InputError
+from . import compiled
 from .data import I16, I64, U8, Records
-from .identifiers import MAX_DIGITS, decimal_digits, digit_counts, texts_of
+from .identifiers import MAX_DIGITS, TENS, decimal_digits, digit_counts, texts_of
 
 __all__ = ["U64", "BlockSource", "Secret", "Stream", "UserDigests", "bytes_of", "mulhi", "population_generator"]
 
@@ -327,6 +328,10 @@ class UserDigests:
         first = self._first[:17].view(_WORD) ^ _ZEROS.view(_WORD)
         table = first.view(_BLOCK)
         source = block_source(self._key)
+        if (loops := compiled.loops(len(values))) is not None:
+            loops.digits(np.ascontiguousarray(values), first.reshape(-1, 2), TENS, out)
+            source.fill(out, out)
+            return
         for start in range(0, len(values), _INTEGER_ROWS):
             part, rows = values[start : start + _INTEGER_ROWS], out[start : start + _INTEGER_ROWS]
             lengths = digit_counts(part)

@@ -13,10 +13,12 @@ threshold; each of those draws its own 64 bits for the rest. The comparison is e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Final
 
 import numpy as np
 
+from . import compiled
 from .data import I32, I64, U8, Bool
 from .randomness import U64, BlockSource, bytes_of
 from .workspace import scratch, scratch_bytes
@@ -86,13 +88,16 @@ def _below(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: 
     n, words = len(seeds), row_words(cells)
     less, step = scratch("noise_less", (n, words)), max(64, _NOISE_BYTES // (8 * words))
     places, ties = [], []
+    loops = compiled.loops(n)
     for start in range(0, n, step):
         part = less[start : start + step]
         inputs = bytes_of(_inputs(seeds[start : start + step], words))
-        even = _compare(inputs, threshold, planes, source, part).reshape(-1)
-        place = np.flatnonzero(even != 0)  # three times as fast as on the words themselves
+        if loops is not None:
+            place, even = _compare_compiled(loops, inputs, threshold, planes, source, part)
+        else:
+            place, even = _compare(inputs, threshold, planes, source, part)
         places.append(place + start * words)
-        ties.append(even[place])
+        ties.append(even)
         if signs is not None:  # the block of room behind is the next part's first, which is written after
             first = 8 * words * start
             source.fill_plane(planes + 1, inputs, signs[first : first + len(inputs) + 16])
@@ -101,8 +106,8 @@ def _below(seeds: U64, threshold: int, cells: int, source: BlockSource, planes: 
     return less
 
 
-def _compare(inputs: memoryview, threshold: int, planes: int, source: BlockSource, less: U64) -> U64:
-    """Write which cells' first bits are below the threshold's, and return those that are even with it.
+def _compare(inputs: memoryview, threshold: int, planes: int, source: BlockSource, less: U64) -> tuple[I64, U64]:
+    """Write which cells' first bits are below the threshold's, and return words with cells that are even with it.
 
     A plane holds the complement of its bits, which is as uniform. Before the first bit all cells are even with the
     threshold, and until its first bit that is 1 none is below it, so that those planes need fewer operations.
@@ -126,7 +131,21 @@ def _compare(inputs: memoryview, threshold: int, planes: int, source: BlockSourc
         seen = True
     if not seen:
         less[...] = 0
-    return even
+    even = even.reshape(-1)
+    place = np.flatnonzero(even != 0)  # three times as fast as on the words themselves
+    return place, even[place]
+
+
+def _compare_compiled(
+    loops: ModuleType, inputs: memoryview, threshold: int, planes: int, source: BlockSource, less: U64
+) -> tuple[I64, U64]:
+    """Do the same in one pass over all planes."""
+    bits, room = scratch_bytes("noise_planes", (planes, less.size))
+    for j in range(planes):  # the block of room behind is the next plane's first, which is written after
+        source.fill_plane(j + 1, inputs, room[j * less.nbytes :])
+    place, even = scratch("noise_place", (less.size,)).view(np.int64), scratch("noise_even", (less.size,))
+    found = loops.compare(bits, np.uint64(threshold), less.reshape(-1), place, even)
+    return place[:found], even[:found].copy()
 
 
 def _settle_ties(
@@ -216,6 +235,10 @@ def column_sums(*planes: U64) -> I64:
     """
     n, words = planes[0].shape
     total = np.zeros((len(planes), 64 * words), dtype=np.int64)
+    if (loops := compiled.loops(n)) is not None:
+        for plane, sums in zip(planes, total, strict=True):
+            loops.column_sums(np.ascontiguousarray(plane), sums)
+        return total if len(planes) > 1 else total[0]
     step = max(64, _COUNT_BYTES // (8 * words))
     for start in range(0, n, step):
         _add_chunk([plane[start : start + step] for plane in planes], total)

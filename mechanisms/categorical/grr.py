@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from .. import compiled
 from ..data import I32, Bool, Counts, Field, Records, Reports
 from ..probability import EXACT, WORDS, budget_ratio, largest_threshold, log_up, round_down
 from ..randomness import U64, Stream, mulhi
@@ -117,6 +118,9 @@ class _OneSymbol(FrequencyOracle):
 
     def _respond(self, own: I32, blocks: U64, out: I32) -> None:
         """Write the reported symbols: own ones where a word is below the threshold, else uniform other ones."""
+        if (loops := compiled.loops(len(out))) is not None:
+            loops.draw(np.ascontiguousarray(own), blocks[0], np.uint64(self._others), np.uint64(self._kept), out)
+            return
         out[...] = mulhi(blocks[0, :, 0], self._others).view(np.int64)
         out += out >= own
         np.copyto(out, own, where=blocks[0, :, 1] < np.uint64(self._kept))

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ParameterError, did_you_mean
+from .. import compiled
 from ..chunks import chunks
 from ..data import Bool, Counts, Estimates, Field, Prediction, Records, Reports
 from ..probability import log_up, parse_epsilon
@@ -39,6 +40,8 @@ _GRR_KEYS: Final = 1_000_000
 #: Users that are sampled together, and bytes of a plane of theirs: enough to hide the calls, small enough to cache.
 _CHUNK_USERS: Final = 65_536
 _PLANE_BYTES: Final = 1 << 19
+#: Says to the compiled loops that nobody's sampled pair is a dummy.
+_ALL: Final = np.empty(0, dtype=np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -325,6 +328,10 @@ class PCKVUE(PCKV):
 
     def _perturb_chunk(self, drawn: Sample, seeds: U64, source: BlockSource, plus: U64, minus: U64) -> None:
         cells, signs = cell_noise(seeds, self._law.other, self.keys, source)
+        if (loops := compiled.loops(len(seeds))) is not None:
+            real = _ALL if drawn.real is None else drawn.real
+            loops.split(cells, signs, drawn.key, real, drawn.kept, drawn.plus, self.keys, plus, minus)
+            return
         users = np.arange(len(seeds)) if drawn.real is None else np.flatnonzero(drawn.real)
         chosen = slice(None) if drawn.real is None else users
         key = drawn.key[chosen]
@@ -424,13 +431,18 @@ class PCKVGRR(PCKV):
     ) -> None:
         drawn = sample(part, self.padding, self._law, blocks)
         others = self.keys + self.padding - 1
+        assert drawn.coin is not None
+        if (loops := compiled.loops(part.n)) is not None:
+            real, top = _ALL if drawn.real is None else drawn.real, np.int32(self.keys)
+            fate = drawn.kept, drawn.plus, drawn.coin
+            loops.others(drawn.key, real, *fate, blocks[1], np.uint64(others), top, key, sign)
+            return
         # Dummies are alike to the server, so a sampled one may be taken for the last key of all.
         own = drawn.key if drawn.real is None else np.where(drawn.real, drawn.key, np.int32(others))
         other = mulhi(blocks[1, :, 1], others).astype(np.int32)
         other += other >= own
         np.copyto(other, own, where=drawn.kept)
         np.minimum(other, np.int32(self.keys), out=key)
-        assert drawn.coin is not None
         positive = np.where(drawn.kept, drawn.plus, drawn.coin)
         np.multiply(positive, 2, out=sign, dtype=np.int8, casting="unsafe")
         sign -= 1
@@ -454,7 +466,10 @@ class PCKVGRR(PCKV):
         total = self.zero() if into is None else into
         key = np.asarray(reports.arrays["key"], dtype=np.int32)
         sign = np.asarray(reports.arrays["sign"], dtype=np.int8)
-        if 2 * self.keys <= reports.n:
+        loops = compiled.loops(reports.n)
+        if loops is not None:
+            loops.tally(np.ascontiguousarray(key), np.ascontiguousarray(sign), total.cells["n1"], total.cells["n2"])
+        elif 2 * self.keys <= reports.n:
             # one cell for each key and sign: (key, -1) at 2 key, (key, +1) at 2 key + 1
             cell = key.astype(np.int64)
             cell <<= 1

@@ -7,11 +7,13 @@ Source:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import compiled
 from ..data import I64, VALUE_ONE, Bool, Records
 from ..randomness import U64, mulhi
 from .budget import Law
@@ -106,6 +108,8 @@ def sample(records: Records, padding: int, law: Law, blocks: U64, *, coins: bool
     keys, values = records.keys, records.values
     if not len(keys) or values is None:
         keys, values = np.zeros(1, np.int32), np.zeros(1, np.int64)
+    if (loops := compiled.loops(records.n)) is not None:
+        return _sample_compiled(loops, records, keys, values, padding, law, blocks)
     pair, real = _pick(records, padding, blocks)
     key = keys if pair is None else keys[pair]
     value = (values if pair is None else values[pair]) + VALUE_ONE
@@ -115,3 +119,24 @@ def sample(records: Records, padding: int, law: Law, blocks: U64, *, coins: bool
     plus ^= fates >= np.uint64(law.same)
     coin = (signs & _ONE) != 0 if coins else None
     return Sample(key=key, real=real, kept=fates < np.uint64(law.kept), plus=plus, coin=coin)
+
+
+def _sample_compiled(
+    loops: ModuleType,
+    records: Records,
+    keys: npt.NDArray[np.int32],
+    values: I64,
+    padding: int,
+    law: Law,
+    blocks: U64,
+) -> Sample:
+    """Do the same in one pass, or two where there is a choice."""
+    n = records.n
+    key, value, real = np.ascontiguousarray(keys), np.ascontiguousarray(values), None
+    if not has_no_choice(records, padding):
+        offsets, all_keys, all_values = records.offsets, key, value
+        key, value, real = np.empty(n, np.int32), np.empty(n, np.int64), np.empty(n, np.bool_)
+        loops.pick(offsets, all_keys, all_values, blocks[1], np.uint64(padding), key, value, real)
+    kept, plus, coin = (np.empty(n, np.bool_) for _ in range(3))
+    loops.fates(value, blocks[0], np.uint64(law.same), np.uint64(law.kept), kept, plus, coin)
+    return Sample(key=key, real=real, kept=kept, plus=plus, coin=coin)

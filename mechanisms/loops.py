@@ -1,0 +1,336 @@
+"""Loops over users that Numba compiles. Imported by `compiled` alone, which says when.
+
+Each does in one pass, without the interpreter's lock, what NumPy does in several; the NumPy code beside the caller is
+the description, and tests hold the two together bit by bit. Types are declared, so that everything is compiled when
+this module is imported and nothing later; the machine code is kept on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import boolean, int8, int32, int64, njit, types, uint64, void
+
+from .data import VALUE_ONE
+
+__all__ = ["column_sums", "compare", "digits", "draw", "fates", "others", "pick", "split", "tally"]
+
+_OPTIONS: Final = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+
+
+def _of(kind: Any, dimensions: int) -> Any:
+    """Type of an array that is read."""
+    return types.Array(kind, dimensions, "C", readonly=True)
+
+
+def _to(kind: Any, dimensions: int) -> Any:
+    """Type of an array that is written to."""
+    return types.Array(kind, dimensions, "C")
+
+
+_ONE: Final = np.uint64(1)
+_HALF: Final = np.uint64(32)
+_LOW: Final = np.uint64(0xFFFFFFFF)
+#: A word's upper bits decide a value's sign with the resolution of the values.
+_VALUE_SHIFT: Final = np.uint64(64 - 41)
+_VALUE_ONE: Final = np.int64(VALUE_ONE)
+
+
+@njit(inline="always")
+def _mulhi(word: Any, bound: Any) -> Any:
+    """High 64 bits of a product."""
+    high, low, high_bound, low_bound = word >> _HALF, word & _LOW, bound >> _HALF, bound & _LOW
+    middle = high * low_bound + (low * low_bound >> _HALF)
+    other = low * high_bound + (middle & _LOW)
+    return high * high_bound + (middle >> _HALF) + (other >> _HALF)
+
+
+# -- ids ------------------------------------------------------------------------------------------------------
+
+
+@njit(inline="always")
+def _eight_digits(value: Any) -> Any:
+    """Digits of an integer below 10^8 with leading zeros, the first in the lowest byte: halves, fourths, eighths."""
+    upper = value * uint64(109951163) >> uint64(40)
+    halves = upper | (value - upper * uint64(10_000)) << _HALF
+    upper = (halves * uint64(10486) >> uint64(20)) & uint64(0x0000007F0000007F)
+    fourths = upper | (halves - upper * uint64(100)) << uint64(16)
+    upper = (fourths * uint64(103) >> uint64(10)) & uint64(0x000F000F000F000F)
+    return upper | (fourths - upper * uint64(10)) << uint64(8)
+
+
+@njit(void(_of(int64, 1), _of(uint64, 2), _of(int64, 1), _to(uint64, 2)), **_OPTIONS)
+def digits(values: Any, first: Any, powers: Any, out: Any) -> None:
+    """Write decimal digits, left-justified, XOR the row of `first` of their number.
+
+    Args:
+        values: integers below 10^16, int64 (n,).
+        first: uint64 (17, 2).
+        powers: of ten, int64 (17,).
+        out: uint64 (n, 2).
+    """
+    step = 512
+    for start in range(0, len(values), step):
+        part, rows = values[start : start + step], out[start : start + step]
+        least = most = part[0]
+        for value in part:
+            least, most = min(least, value), max(most, value)
+        count, longest = 1, 1
+        while least >= powers[count]:
+            count += 1
+        while most >= powers[longest]:
+            longest += 1
+        if longest == count and count <= 8:  # the usual case, without branches
+            power, start_0, start_1 = uint64(powers[8 - count]), first[count, 0], first[count, 1]
+            for i in range(len(part)):
+                rows[i, 0] = _eight_digits(uint64(part[i]) * power) ^ start_0
+                rows[i, 1] = start_1
+            continue
+        for i in range(len(part)):
+            count = 1
+            while part[i] >= powers[count]:
+                count += 1
+            value = uint64(part[i]) * uint64(powers[16 - count])
+            upper = value // uint64(100_000_000)
+            rows[i, 0] = _eight_digits(upper) ^ first[count, 0]
+            rows[i, 1] = _eight_digits(value - upper * uint64(100_000_000)) ^ first[count, 1]
+
+
+# -- unary reports --------------------------------------------------------------------------------------------
+
+
+@njit(int64(_of(uint64, 2), uint64, _to(uint64, 1), _to(int64, 1), _to(uint64, 1)), **_OPTIONS)
+def compare(planes: Any, threshold: Any, less: Any, places: Any, ties: Any) -> Any:
+    """Compare cells' bits with the threshold's; see `unary._compare`.
+
+    Args:
+        planes: complements of the bits, the most significant plane first, uint64 (planes, n).
+        threshold: of 64 bits.
+        less: gets the cells that are below, uint64 (n,).
+        places: gets the words that have cells even with the threshold, int64 (n,).
+        ties: gets those cells, uint64 (n,).
+
+    Returns:
+        Number of such words.
+    """
+    step, found = 512, 0
+    room = np.empty(step, np.uint64)
+    for start in range(0, len(less), step):
+        size = min(step, len(less) - start)
+        below, even, plane = less[start : start + size], room[:size], planes[0, start : start + size]
+        if threshold >> uint64(63) & _ONE:
+            for i in range(size):
+                below[i] = plane[i]
+                even[i] = ~plane[i]
+        else:
+            for i in range(size):
+                below[i] = 0
+                even[i] = plane[i]
+        for j in range(1, len(planes)):
+            plane = planes[j, start : start + size]
+            if threshold >> uint64(63 - j) & _ONE:
+                for i in range(size):
+                    here = even[i] & plane[i]
+                    below[i] |= here
+                    even[i] ^= here
+            else:
+                for i in range(size):
+                    even[i] &= plane[i]
+        for i in range(size):
+            if even[i]:
+                places[found], ties[found] = start + i, even[i]
+                found += 1
+    return found
+
+
+@njit(
+    void(
+        *(_of(uint64, 2), _of(uint64, 2), _of(int32, 1), _of(boolean, 1), _of(boolean, 1), _of(boolean, 1)),
+        *(int64, _to(uint64, 2), _to(uint64, 2)),
+    ),
+    **_OPTIONS,
+)
+def split(
+    cells: Any, signs: Any, key: Any, real: Any, kept: Any, positive: Any, keys: Any, plus: Any, minus: Any
+) -> None:
+    """Write the planes of PCKV-UE; see `PCKVUE._perturb_chunk`.
+
+    Args:
+        cells: noise, uint64 (n, words).
+        signs: of the noise, alike.
+        key: sampled keys, int32 (n,).
+        real: whether there is one, bool (n,); (0,) if all have one.
+        kept: whether it is reported, bool (n,).
+        positive: with which sign, bool (n,).
+        keys: number of keys; behind their cells all others are cleared in their last word.
+        plus: uint64 (n, words).
+        minus: alike.
+    """
+    n, words = cells.shape
+    mask = (_ONE << uint64(keys % 64)) - _ONE
+    flat_cells, flat_signs, flat_plus, flat_minus = cells.ravel(), signs.ravel(), plus.ravel(), minus.ravel()
+    step = max(1, 2048 // words)
+    for start in range(0, n, step):
+        stop = min(n, start + step)
+        for j in range(start * words, stop * words):
+            shown = flat_cells[j]
+            up = shown & flat_signs[j]
+            flat_plus[j], flat_minus[j] = up, shown ^ up
+        for i in range(start, stop):  # no branches, which nobody can predict
+            j, place = i * words + (key[i] >> 6), uint64(key[i] & 63)
+            own = uint64(not len(real) or real[i]) << place
+            up, down = uint64(kept[i] & positive[i]) << place, uint64(kept[i] & ~positive[i]) << place
+            flat_plus[j] = flat_plus[j] & ~own | up & own
+            flat_minus[j] = flat_minus[j] & ~own | down & own
+        if keys % 64:
+            for j in range(start * words + keys // 64, stop * words, words):
+                flat_plus[j] &= mask
+                flat_minus[j] &= mask
+
+
+@njit(inline="always")
+def _add_three(a: Any, b: Any, c: Any) -> Any:
+    half = a ^ b
+    return half ^ c, a & b | half & c
+
+
+@njit(inline="always")
+def _add_sixteen(rows: Any, first: Any, state: Any, out: Any) -> None:
+    """Add sixteen rows to sums of weight 1, 2, 4, 8 (`state`), and write the carries of weight 16."""
+    for w in range(rows.shape[1]):
+        ones, twos, fours = state[0, w], state[1, w], state[2, w]
+        ones, two_a = _add_three(ones, rows[first, w], rows[first + 1, w])
+        ones, two_b = _add_three(ones, rows[first + 2, w], rows[first + 3, w])
+        twos, four_a = _add_three(twos, two_a, two_b)
+        ones, two_a = _add_three(ones, rows[first + 4, w], rows[first + 5, w])
+        ones, two_b = _add_three(ones, rows[first + 6, w], rows[first + 7, w])
+        twos, four_b = _add_three(twos, two_a, two_b)
+        fours, eight_a = _add_three(fours, four_a, four_b)
+        ones, two_a = _add_three(ones, rows[first + 8, w], rows[first + 9, w])
+        ones, two_b = _add_three(ones, rows[first + 10, w], rows[first + 11, w])
+        twos, four_a = _add_three(twos, two_a, two_b)
+        ones, two_a = _add_three(ones, rows[first + 12, w], rows[first + 13, w])
+        ones, two_b = _add_three(ones, rows[first + 14, w], rows[first + 15, w])
+        twos, four_b = _add_three(twos, two_a, two_b)
+        fours, eight_b = _add_three(fours, four_a, four_b)
+        state[3, w], out[w] = _add_three(state[3, w], eight_a, eight_b)
+        state[0, w], state[1, w], state[2, w] = ones, twos, fours
+
+
+@njit(void(_of(uint64, 2), _to(int64, 1)), **_OPTIONS)
+def column_sums(rows: Any, total: Any) -> None:
+    """Add to `total` how many rows have each bit set: carry-save addition by sixteens.
+
+    Args:
+        rows: uint64 (n, words), below 2^40 rows.
+        total: int64 (64 * words,).
+    """
+    n, words = rows.shape
+    low, high = np.zeros((4, words), np.uint64), np.zeros((4, words), np.uint64)
+    sixteens, top, carry = (
+        np.zeros((16, words), np.uint64),
+        np.zeros((33, words), np.uint64),
+        np.zeros(words, np.uint64),
+    )
+    filled = 0
+    for start in range(0, n - 15, 16):
+        _add_sixteen(rows, start, low, sixteens[filled])
+        filled += 1
+        if filled == 16:
+            filled = 0
+            _add_sixteen(sixteens, 0, high, carry)
+            for w in range(words):
+                up, k = carry[w], 0
+                while up:
+                    both = top[k, w] & up
+                    top[k, w] ^= up
+                    up = both
+                    k += 1
+    for w in range(words):
+        for b in range(64):
+            at, found = uint64(b), int64(0)
+            for k in range(32):
+                found += int64(top[k, w] >> at & _ONE) << (8 + k)
+            for k in range(4):
+                found += (int64(high[k, w] >> at & _ONE) << (4 + k)) + (int64(low[k, w] >> at & _ONE) << k)
+            for k in range(filled):
+                found += int64(sixteens[k, w] >> at & _ONE) << 4
+            for r in range(n - n % 16, n):
+                found += int64(rows[r, w] >> at & _ONE)
+            total[64 * w + b] += found
+
+
+# -- one pair a user ------------------------------------------------------------------------------------------
+
+
+@njit(
+    void(
+        *(_of(int64, 1), _of(int32, 1), _of(int64, 1), _of(uint64, 2), uint64),
+        *(_to(int32, 1), _to(int64, 1), _to(boolean, 1)),
+    ),
+    **_OPTIONS,
+)
+def pick(offsets: Any, keys: Any, values: Any, block: Any, padding: Any, key: Any, value: Any, real: Any) -> None:
+    """Draw each user's slot with the first word of a block; see `sampling._pick`. A dummy has key 0 and value 0."""
+    for i in range(len(key)):
+        first = offsets[i]
+        size = uint64(offsets[i + 1] - first)
+        slot = _mulhi(block[i, 0], max(size, padding))
+        real[i] = slot < size
+        if slot < size:
+            key[i], value[i] = keys[first + int64(slot)], values[first + int64(slot)]
+        else:
+            key[i], value[i] = 0, 0
+
+
+@njit(
+    void(_of(int64, 1), _of(uint64, 2), uint64, uint64, *(_to(boolean, 1) for _ in range(3))),
+    **_OPTIONS,
+)
+def fates(value: Any, block: Any, same: Any, kept_below: Any, kept: Any, plus: Any, coin: Any) -> None:
+    """Decide each sampled pair's fate and sign; see `sampling.sample`."""
+    for i in range(len(kept)):
+        sign, fate = block[i, 0], block[i, 1]
+        kept[i] = fate < kept_below
+        plus[i] = (int64(sign >> _VALUE_SHIFT) < value[i] + _VALUE_ONE) ^ (fate >= same)
+        coin[i] = sign & _ONE != 0
+
+
+@njit(
+    void(
+        *(_of(int32, 1), _of(boolean, 1), _of(boolean, 1), _of(boolean, 1), _of(boolean, 1), _of(uint64, 2), uint64),
+        *(int32, _to(int32, 1), _to(int8, 1)),
+    ),
+    **_OPTIONS,
+)
+def others(
+    key: Any, real: Any, kept: Any, plus: Any, coin: Any, block: Any, number: Any, keys: Any, out: Any, sign: Any
+) -> None:
+    """Write the key and sign that PCKV-GRR reports; see `PCKVGRR._perturb_chunk`. `real` is (0,) if all are real."""
+    for i in range(len(out)):
+        own = key[i] if not len(real) or real[i] else int32(number)
+        drawn = int32(_mulhi(block[i, 1], number))
+        drawn += drawn >= own
+        out[i] = min(own if kept[i] else drawn, keys)
+        sign[i] = 2 * (plus[i] if kept[i] else coin[i]) - 1
+
+
+@njit(void(_of(int32, 1), _of(int8, 1), _to(int64, 1), _to(int64, 1)), **_OPTIONS)
+def tally(key: Any, sign: Any, positive: Any, negative: Any) -> None:
+    """Add to the counts of positive and negative signs of every key; other keys count nowhere."""
+    keys = len(positive)
+    for i in range(len(key)):
+        if key[i] < keys:
+            up = int64(sign[i] > 0)
+            positive[key[i]] += up
+            negative[key[i]] += 1 - up
+
+
+@njit(void(_of(int32, 1), _of(uint64, 2), uint64, uint64, _to(int32, 1)), **_OPTIONS)
+def draw(own: Any, block: Any, number: Any, kept_below: Any, out: Any) -> None:
+    """Write the own symbol or one of `number` others; see `grr._OneSymbol._respond`."""
+    for i in range(len(out)):
+        drawn = int32(_mulhi(block[i, 0], number))
+        drawn += drawn >= own[i]
+        out[i] = own[i] if block[i, 1] < kept_below else drawn

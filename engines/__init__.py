@@ -8,12 +8,13 @@ groups of its own and is stopped with them.
 
 from __future__ import annotations
 
+from .beam_servers import beams_runner
 from .broker import KAFKA, KafkaBroker, kafka_answers
 from .cluster import FlinkCluster, SparkCluster
 from .docker import docker_answers
 from .flink_jobs import cancel_flink_jobs
 from .job_servers import ENGINES, JobServer, JobServerOptions, job_server
-from .processes import free_port, swept
+from .processes import free_port, swept, temporary_folder
 from .resolve import is_resolved, pinned_versions, resolve
 from .service import SERVICES, Service, service_status, start_kafka, start_service, stop_service
 from .tools import TOOLS, tool_version
@@ -31,6 +32,7 @@ __all__ = [
     "Service",
     "SparkCluster",
     "WorkerPool",
+    "beams_runner",
     "cancel_flink_jobs",
     "docker_answers",
     "free_port",
@@ -44,5 +46,6 @@ __all__ = [
     "start_service",
     "stop_service",
     "swept",
+    "temporary_folder",
     "tool_version",
 ]

@@ -40,6 +40,7 @@ class KafkaBroker:
         listeners: further ones by name, "HOST:PORT" each, such as one with TLS beside the plain one; `settings` says
             how they work.
         settings: further settings of the broker.
+        guarded: end it when this process ends, however that happens; False for one that stays.
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class KafkaBroker:
         partitions: int = 2,
         listeners: Mapping[str, str] | None = None,
         settings: Mapping[str, object] | None = None,
+        guarded: bool = True,
     ) -> None:
-        self.folder = folder
+        self.folder, self._guarded = folder, guarded
         self.port = _port(port)
         self.address = f"localhost:{self.port}"
         self._jars = resolve(KAFKA)
@@ -103,7 +105,13 @@ class KafkaBroker:
         command = java_command(
             self._jars, "kafka.Kafka", arguments, scratch=self.folder, options=["-Xmx512m", "-Xms128m"]
         )
-        process = Process("the broker of Kafka", command, log=self.folder / "broker.log", folder=self.folder)
+        process = Process(
+            "the broker of Kafka",
+            command,
+            log=self.folder / "broker.log",
+            folder=self.folder,
+            guarded=self._guarded,
+        )
         try:
             wait_until(lambda: kafka_answers(self.address), "Kafka", [process], seconds=_START_SECONDS)
         except BaseException:

@@ -1,15 +1,17 @@
 """A parent for an engine that ends it when we end, however that happens: SIGKILL leaves us no last word.
 
-    python guard.py COMMAND ARGUMENTS…
+    python guard.py [COMMAND ARGUMENTS…]
 
 The guard starts the command, in its own process group, and waits for two things: the command's end, which is its own
 end, and the end of its standard input, which is a pipe whose other end only our process holds. No number of a process
 is looked at for this, so none that was used again is taken for ours, and nobody asks anything again and again.
 
-What stands in the pipe, a line each, are folders to delete when we ended without a word: "+PATH" adds one, "-PATH"
-takes it back. This file runs as a program of its own, without the packages of the interpreter: it starts in no time.
+What stands in the pipe, a line each, are folders and files to delete when we ended without a word: "+PATH" adds one,
+"-PATH" takes it back. Without a command that is all there is to do: what needs no engine leaves folders, too. This file
+runs as a program of its own, without the packages of the interpreter: it starts in no time.
 """
 
+import contextlib
 import os
 import select
 import shutil
@@ -57,8 +59,8 @@ class _Command:
         return self.code is not None
 
 
-def _wait(command: _Command, ended: int) -> set[str] | None:
-    """Wait for the command's end: None; or for that of our process: the folders that are to be deleted."""
+def _wait(command: _Command | None, ended: int) -> set[str] | None:
+    """Wait for the command's end: None; or for that of our process: what is to be deleted."""
     folders: set[str] = set()
     rest = b""
     while True:
@@ -73,7 +75,7 @@ def _wait(command: _Command, ended: int) -> set[str] | None:
                 (folders.add if line[:1] == b"+" else folders.discard)(folder)
         if ended in ready:
             os.read(ended, 1 << 10)
-            if command.has_ended():
+            if command is not None and command.has_ended():
                 return None
 
 
@@ -98,11 +100,31 @@ def _delete_afterwards(folders: set[str]) -> None:
     os.close(write)
     os.read(read, 1)
     deadline = time.monotonic() + _DELETING_SECONDS
-    while any(map(os.path.isdir, folders)) and time.monotonic() < deadline:
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+    while _delete(folders) and time.monotonic() < deadline:
         time.sleep(0.05)
     os._exit(0)
+
+
+def _delete(paths: set[str]) -> bool:
+    """Delete what is there, and return whether anything was."""
+    from pathlib import Path  # takes its time, and mostly there is nothing to delete
+
+    found = [path for path in map(Path, paths) if path.is_symlink() or path.exists()]
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return bool(found)
+
+
+def _delete_until_all_have_ended(paths: set[str]) -> None:
+    """Delete, and again what workers that end by themselves have written in the meantime."""
+    deadline = time.monotonic() + _DELETING_SECONDS
+    while paths and time.monotonic() < deadline:
+        _delete(paths)
+        time.sleep(0.2)
 
 
 def main(arguments: list[str]) -> int:
@@ -113,6 +135,9 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: None)  # the command gets them too, and its end is ours
+    if not arguments:
+        _delete_until_all_have_ended(_wait(None, ended) or set())
+        return 0
     command = _Command(_start(arguments))
     folders = _wait(command, ended)
     if folders is not None:

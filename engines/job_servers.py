@@ -6,8 +6,6 @@ Without a cluster to talk to, Flink's and Spark's job servers hold the whole eng
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from ..errors import InputError, RunError, did_you_mean
 from .java import OPENED, java_command
-from .processes import Process, free_port, swept, terminated_as_interrupt, wait_until
+from .processes import Process, free_port, temporary_folder, terminated_as_interrupt, wait_until
 from .resolve import resolve
 
 __all__ = ["ENGINES", "JobServer", "JobServerOptions", "answers", "job_server", "launch_job_server", "scratch_folder"]
@@ -85,12 +83,9 @@ def job_server(engine: str, options: JobServerOptions | None = None) -> Iterator
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
     """Yield a folder for what an engine stages, logs and spills, and delete it afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="ldp-beam-engine-"))
-    with swept(folder):
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)  # a process that was ended by force may still write for a moment
+    # A process that was ended by force may still write for a moment.
+    with temporary_folder("ldp-beam-engine-", ignore_errors=True) as folder:
+        yield Path(folder)
 
 
 def launch_job_server(engine: str, options: JobServerOptions, folder: Path, *, guarded: bool = False) -> JobServer:

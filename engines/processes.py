@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,18 +28,23 @@ __all__ = [
     "Process",
     "free_port",
     "group_is_alive",
+    "guard_command",
     "start_time",
     "stop_group",
     "swept",
+    "temporary_folder",
     "terminated_as_interrupt",
     "wait_until",
 ]
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
-#: What runs under a guard, and the folders that guards delete when this process ends without a word.
+#: What runs under a guard, and the folders and files that guards delete when this process ends without a word.
 _guarded: set[Process] = set()
 _swept: set[str] = set()
+#: The process whose guard of folders alone listens at the other end of a pipe, and that pipe.
+_sweeper: tuple[int, int] | None = None
+_sweeper_lock = threading.Lock()
 
 
 class Process:
@@ -66,11 +72,10 @@ class Process:
         self.name, self.log = name, log
         if guarded and shutil.which(command[0]) is None:
             raise RunError(f"{name} could not be started ({command[0]}: {os.strerror(errno.ENOENT)}).")
-        guard_of = [sys.executable, "-I", "-S", guard.__file__] if guarded else []
         with log.open("ab") as output:
             try:
                 self._popen = subprocess.Popen(
-                    [*guard_of, *command],
+                    guard_command(command) if guarded else list(command),
                     stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -122,22 +127,69 @@ class Process:
         return (telling or lines or ["it said nothing"])[-1][:400]
 
 
+def guard_command(command: Sequence[str] = ()) -> list[str]:
+    """Return what starts a guard, and under it a command: see `guard`."""
+    return [sys.executable, "-I", "-S", guard.__file__, *command]
+
+
 @contextlib.contextmanager
 def swept(folder: str | Path) -> Iterator[None]:
-    """Let the guards of engines delete a folder, should this process end within the block without a word.
+    """Let guards delete a folder or a file, should this process end within the block without a word.
 
-    The block itself deletes it otherwise. Where no engine runs there is no guard.
+    The block itself deletes it otherwise. The guards of engines delete it when their engine has ended; one of its own,
+    which stays with this process, does so where no engine runs.
     """
     path = str(Path(folder).absolute())
     _swept.add(path)
-    for process in tuple(_guarded):
-        process.tell(f"+{path}")
+    _tell_guards(f"+{path}")
     try:
         yield
     finally:
         _swept.discard(path)
-        for process in tuple(_guarded):
-            process.tell(f"-{path}")
+        _tell_guards(f"-{path}")
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str, *, beside: Path | None = None, ignore_errors: bool = False) -> Iterator[str]:
+    """Yield a new folder that only this user can read and that is gone afterwards, even if this process is killed.
+
+    Args:
+        prefix: how its name begins.
+        beside: the folder that it is made in; None for the temporary folder.
+        ignore_errors: say nothing where it cannot be deleted.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, dir=beside, ignore_cleanup_errors=ignore_errors) as folder,
+        swept(folder),
+    ):
+        yield folder
+
+
+def _tell_guards(line: str) -> None:
+    for process in tuple(_guarded):
+        process.tell(line)
+    with contextlib.suppress(OSError), _sweeper_lock:  # one that cannot be started, or was ended, is none
+        os.write(_sweeper_pipe(), os.fsencode(line) + b"\n")
+
+
+def _sweeper_pipe() -> int:
+    """Return the pipe to the guard of folders, which is started at the first use; a forked process has its own."""
+    global _sweeper
+    if _sweeper is None or _sweeper[0] != os.getpid():
+        read, write = os.pipe()
+        try:
+            started = subprocess.Popen(
+                guard_command(),
+                stdin=read,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            os.close(read)
+        started.returncode = 0  # it outlives us: nobody will wait for it here, and Python shall not complain
+        _sweeper = os.getpid(), write
+    return _sweeper[1]
 
 
 def stop_group(pgid: int, *, wait: Callable[[float], object] | None = None, grace: float = _GRACE_SECONDS) -> None:

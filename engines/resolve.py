@@ -13,12 +13,12 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError, RunError
+from .processes import temporary_folder
 from .tools import require
 
 __all__ = ["cache_folder", "is_resolved", "pinned_versions", "resolve"]
@@ -71,7 +71,7 @@ def resolve(engine: str) -> Path:
     with _locked(engine):
         if entry.exists():  # another process was faster
             return entry
-        with tempfile.TemporaryDirectory(prefix=f".{engine}-", dir=cache_folder()) as folder:
+        with temporary_folder(f".{engine}-", beside=cache_folder()) as folder:
             fetched = Path(folder, "fetched")
             fetched.mkdir()
             _fetch(engine, fetched)

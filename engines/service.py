@@ -109,7 +109,7 @@ def start_kafka(*, port: int | None = None) -> Service:
     _require_stopped(KAFKA)
     folder = _new_folder(KAFKA)
     try:
-        broker = KafkaBroker(folder, port=port)
+        broker = KafkaBroker(folder, port=port, guarded=False)
         try:
             return _noted(KAFKA, "broker", broker.address, "", folder, [broker.process])
         except BaseException:

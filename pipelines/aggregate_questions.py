@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from ..engines import temporary_folder
 from ..errors import InputError
 from ..mechanisms import Counts
 from ..mechanisms.padding.choice import Choice
@@ -114,7 +114,7 @@ def aggregate_question(
 def _write_again(manifest: Manifest, output: str | Path) -> None:
     """Replace the manifest of a published result."""
     folder = local_copy(output)
-    with TemporaryDirectory(dir=folder.absolute().parent, prefix=".manifest-") as other:
+    with temporary_folder(".manifest-", beside=folder.absolute().parent) as other:
         manifest.write(Path(other))
         (Path(other) / MANIFEST_NAME).replace(folder / MANIFEST_NAME)
     if not is_local(str(output)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from ..engines import swept
+from ..engines import temporary_folder
 from ..errors import InputError, RunError
 from ..mechanisms import Secret
 from ..schemas.tally import INVALID_REASONS, REJECTED_ROWS, ROWS_READ, SET_ASIDE_REASONS, UNKNOWN_TAGS, USERS
@@ -79,7 +78,7 @@ def spill_folder(engine: Engine) -> Iterator[str | None]:
     if not engine.shares_disk:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder, swept(folder):  # mode 0700
+    with temporary_folder("ldp-beam-") as folder:
         yield folder
 
 

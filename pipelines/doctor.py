@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,17 @@ from typing import Any
 
 import apache_beam as beam
 
-from ..engines import KAFKA, TOOLS, KafkaBroker, docker_answers, free_port, is_resolved, pinned_versions, tool_version
+from ..engines import (
+    KAFKA,
+    TOOLS,
+    KafkaBroker,
+    docker_answers,
+    free_port,
+    is_resolved,
+    pinned_versions,
+    temporary_folder,
+    tool_version,
+)
 from ..errors import LdpBeamError, RunError
 from ..schemas.kafka_config import KafkaAddress
 from ..transforms.kafka_client import read_all, require_kafka, send
@@ -103,7 +112,7 @@ def _tiny_job(engine: Engine) -> None:
     Raises:
         LdpBeamError: It cannot be done.
     """
-    with tempfile.TemporaryDirectory(prefix="ldp-beam-doctor-") as folder:
+    with temporary_folder("ldp-beam-doctor-") as folder:
         path = Path(folder, "sum.txt")
         with engine_pipeline(engine) as p:
             numbers = p | beam.Create(list(range(_NUMBERS)))
@@ -122,7 +131,7 @@ def _one_message() -> None:
     """
     require_kafka()
     with (
-        tempfile.TemporaryDirectory(prefix="ldp-beam-doctor-", ignore_cleanup_errors=True) as folder,
+        temporary_folder("ldp-beam-doctor-", ignore_errors=True) as folder,
         KafkaBroker(Path(folder), port=free_port()) as broker,
     ):
         address = KafkaAddress(broker.address, "doctor")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from ..engines import temporary_folder
 from ..errors import InputError
 from ..mechanisms import Secret
 from ..mechanisms.accuracy import Figures, correlation, frequency_figures, mean_figures, precision, top_keys
@@ -162,7 +162,7 @@ def _collection_of(folder: Path, estimates: pa.Table) -> Collection:
 def _true_figures(collection: Collection, source: RecordSource, engine: Engine, result: Path) -> tuple[F64, F64 | None]:
     inputs = source.inspect(collection)
     beside = None if engine.shares_disk else result.absolute().parent  # a cluster does not see our temporary folder
-    with tempfile.TemporaryDirectory(prefix=".ldp-beam-", dir=beside) as folder, spill_folder(engine) as spill:
+    with temporary_folder(".ldp-beam-", beside=beside) as folder, spill_folder(engine) as spill:
         truth_path, summary_path = f"{folder}/truth.npz", f"{folder}/summary.json"
         with engine_pipeline(engine, writes_to=[folder]) as p:
             # The digests only bring rows together here; the secret is forgotten afterwards.

@@ -84,7 +84,7 @@ class OutputFolder:
             raise InputError(f"{self.path}: the output folder cannot be made: {error.strerror}.") from error
         if self.store is not None:
             self.store.require_writable()
-        self._swept.enter_context(swept(self.staging if self.store is None else self.staging.parent))
+        self._swept.enter_context(swept(self.staging))
         return self
 
     def __exit__(

@@ -13,16 +13,17 @@ from __future__ import annotations
 import atexit
 import logging
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from ..engines import temporary_folder
 from ..errors import InputError, RunError
 from ..schemas.manifest import MANIFEST_NAME
 from ..transforms.paths import STAGING, is_local, store_hint
@@ -32,6 +33,8 @@ from ..transforms.store_clients import share_clients
 __all__ = ["StoreFolder", "fetch", "local_copy", "size_of"]
 
 _copies: dict[str, Path] = {}
+_until_the_end = ExitStack()
+atexit.register(_until_the_end.close)
 #: Objects that one request of a thread moves, and how many threads there are: a move is a copy, which takes its time.
 _BATCH: Final = 50
 _THREADS: Final = 8
@@ -45,8 +48,7 @@ def local_copy(path: str | Path) -> Path:
         return Path(path)
     where = str(path).rstrip("/")
     if where not in _copies:
-        folder = tempfile.mkdtemp(prefix="ldp-beam-result-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        folder = _until_the_end.enter_context(temporary_folder("ldp-beam-result-", ignore_errors=True))
         _copies[where] = Path(folder) / "result"
     return _copies[where]
 

@@ -5,7 +5,6 @@ They say what an error is made of: of the noise on keys and tags, or of backgrou
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow.parquet as pq
 
+from ..engines import temporary_folder
 from ..mechanisms import Counts, Secret
 from ..mechanisms.uldp.pum import PUM
 from ..schemas.counts import MAIN_GROUP, counts_from_table
@@ -68,7 +68,7 @@ def _counts(mechanism: PUM, result: Path) -> Counts:
 def _truth(collection: Collection, mechanism: PUM, source: RecordSource, result: Path, engine: Engine) -> SymbolTruth:
     inputs = source.inspect(collection)
     beside = None if engine.shares_disk else result.absolute().parent  # a cluster does not see our temporary folder
-    with tempfile.TemporaryDirectory(prefix=".ldp-beam-", dir=beside) as folder, spill_folder(engine) as spill:
+    with temporary_folder(".ldp-beam-", beside=beside) as folder, spill_folder(engine) as spill:
         path = f"{folder}/symbols.npz"
         with engine_pipeline(engine, writes_to=[folder]) as p:
             records, _ = read_records(p, collection, source, inputs, Secret.new(), spill=spill)

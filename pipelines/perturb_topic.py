@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..engines import temporary_folder
 from ..errors import InputError, NotAvailableError, RunError
 from ..mechanisms import AutoPadding, MultiRound
 from ..schemas.event_time import parse_time, time_text
@@ -71,7 +71,7 @@ def perturb_to_topic(run: ClientRun, address: KafkaAddress, config: KafkaConfig)
             "2026-11-30T13:00:00Z --window 1h."
         )
     Sender(address, config).require_contact()  # refuses settings before anything is spent
-    with tempfile.TemporaryDirectory(prefix="ldp-beam-") as folder:
+    with temporary_folder("ldp-beam-") as folder:
         made = Path(folder, "reports")
         manifest = perturb(run, made)
         files = sorted(map(str, made.glob("reports*.*")))

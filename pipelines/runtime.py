@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
-from ..engines import JobServerOptions, job_server, swept
+from ..engines import JobServerOptions, beams_runner, job_server, temporary_folder
 from .beam_options import local_options
 from .engine_target import Target, without
 from .preflight import check_docker
@@ -116,8 +116,8 @@ def _started(engine: Engine, target: Target) -> Iterator[Runtime]:
         return
     check_docker(target)
     if target.beam_runner:
-        with _staging(), _hang_ups_are_no_errors():
-            yield Runtime(target, _beams_runner(target.beam_runner), tuple(_arguments(engine, target, "")))
+        with _staging(), _hang_ups_are_no_errors(), beams_runner(target.beam_runner) as runner:
+            yield Runtime(target, runner, tuple(_arguments(engine, target, "")))
         return
     with _staging() as folder, _hang_ups_are_no_errors(), _endpoint(engine, target) as endpoint:
         arguments = _arguments(engine, target, endpoint)
@@ -170,13 +170,6 @@ def _empty_jar(folder: str) -> Path:
         return path
 
 
-def _beams_runner(name: str) -> Any:
-    """Return a runner of Beam that brings its own job server."""
-    from apache_beam.runners.runner import create_runner
-
-    return create_runner(name)
-
-
 @contextlib.contextmanager
 def _hang_ups_are_no_errors() -> Iterator[None]:
     """Say nothing when an engine ends the workers in this process: their threads then meet a closed channel."""
@@ -198,10 +191,9 @@ def _hang_ups_are_no_errors() -> Iterator[None]:
 def _staging() -> Iterator[str]:
     """Let Beam stage into a folder that goes away; it would leave its own in the temporary folder."""
     before = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="ldp-beam-staging-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder("ldp-beam-staging-", ignore_errors=True) as folder:
         tempfile.tempdir = folder
         try:
-            with swept(folder):
-                yield folder
+            yield folder
         finally:
             tempfile.tempdir = before

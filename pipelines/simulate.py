@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ..engines import swept
 from ..errors import InputError
 from ..mechanisms.populations import Population, Truth
 from ..schemas.mechanism_fields import MECHANISM_FIELDS
@@ -229,9 +230,10 @@ def _appearing(path: Path) -> Iterator[Path]:
     os.close(handle)
     partial = Path(name)
     try:
-        yield partial
-        partial.chmod(0o666 & ~_umask())
-        partial.replace(path)
+        with swept(partial):
+            yield partial
+            partial.chmod(0o666 & ~_umask())
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ldp_beam.engines.processes import Process, group_is_alive, swept
+from ldp_beam.engines.processes import Process, group_is_alive, stop_group, swept
 
 FAULTS = Path(__file__).parent / "faults"
 #: How long an engine may take to end by itself, and some more for a busy machine.
@@ -63,6 +63,100 @@ def test_a_guard_ends_with_its_engine_and_tells_how(tmp_path):
     process.stop()
 
 
+def test_without_an_engine_folders_and_files_go_too(tmp_path):
+    """Whoever is killed: also where workers that end by themselves write into a folder that is gone already."""
+    code = f"""
+import subprocess, time
+from pathlib import Path
+from ldp_beam.engines import swept, temporary_folder
+Path("part").touch()
+Path("kept").touch()
+with temporary_folder(".ldp-beam-", beside=Path()) as folder, swept("part"), swept("made"):
+    with swept("kept"):
+        pass
+    subprocess.Popen(["sh", "-c", "while ! mkdir made; do sleep 0.02; done; sleep 0.5; mkdir -p made"])
+    print(folder, flush=True)
+    time.sleep({10 * SECONDS})
+"""
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as ours:
+        assert (tmp_path / ours.stdout.readline().strip()).is_dir()
+        ours.kill()
+    eventually(lambda: [path.name for path in tmp_path.iterdir()] == ["kept"])
+
+
+BROKER = """
+import sys, time
+from pathlib import Path
+from ldp_beam.engines import broker
+broker.resolve, broker.kafka_answers = Path, lambda address: True
+broker.java_command = lambda *given, **more: ["sleep", "600"]
+running = broker.KafkaBroker(Path(sys.argv[1]), port=broker.free_port(), guarded=bool(int(sys.argv[2])))
+print(running.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_broker_ends_with_the_program_that_started_it_for_itself(guarded, tmp_path):
+    """And stays where it is a service; here with a sleeper in the place of Kafka."""
+    command = [sys.executable, "-c", BROKER, str(tmp_path), str(int(guarded))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ours:
+        group = int(ours.stdout.readline())
+        ours.kill()
+    if guarded:
+        eventually(lambda: not group_is_alive(group))
+    else:
+        assert group_is_alive(group)
+        stop_group(group)
+
+
+#: A job server of Beam, for what starts one: its port answers, and it is a process like Java's.
+SERVER = """#!/bin/sh
+while [ "$1" != --job-port ]; do shift; done
+exec {python} -c '
+import grpc, sys
+from concurrent.futures import ThreadPoolExecutor
+server = grpc.server(ThreadPoolExecutor(1))
+server.add_insecure_port("localhost:" + sys.argv[1])
+server.start()
+server.wait_for_termination()
+' "$2"
+"""
+BEAMS = """
+import sys, time
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.utils.subprocess_server import SubprocessServer
+from ldp_beam.pipelines.running import Engine
+from ldp_beam.pipelines.runtime import open_runtime
+given = ("--runner=FlinkRunner", f"--flink_job_server_jar={sys.argv[1]}", f"--job_server_java_launcher={sys.argv[2]}")
+engine = Engine(beam_arguments=given)
+with open_runtime(engine) as runtime:
+    for _ in range(2):
+        runtime.runner.default_job_server(runtime.options()).start()
+    (entry,) = SubprocessServer._cache._cache.values()
+    print(entry.obj[0].pid, flush=True)
+    time.sleep(int(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_job_server_that_beam_starts_is_one_for_all_pipelines_and_ends_with_us(killed, tmp_path):
+    launcher, jar, scratch = tmp_path / "java", tmp_path / "server.jar", tmp_path / "tmp"
+    launcher.write_text(SERVER.format(python=sys.executable))
+    launcher.chmod(0o755)
+    jar.touch()
+    scratch.mkdir()
+    command = [sys.executable, "-c", BEAMS, jar.as_uri(), launcher, str(10 * SECONDS if killed else 0)]
+    environment = {**os.environ, "TMPDIR": str(scratch), "HOME": str(tmp_path)}  # Beam keeps jars there
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as ours:
+        group = int(ours.stdout.readline())
+        if killed:
+            ours.kill()
+    assert ours.returncode == (-9 if killed else 0)
+    eventually(lambda: not group_is_alive(group))
+    eventually(lambda: not list(scratch.iterdir()))
+
+
 def children(pid):
     """Numbers of the processes that a process started, and theirs."""
     listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
@@ -105,6 +199,5 @@ def test_a_killed_run_leaves_no_process_and_no_folder(engine, more, inputs, tmp_
     assert run.returncode == -9
     assert started
     eventually(lambda: not any(map(is_running, started)))
-    if engine != "direct":  # no guard is there where no engine is started
-        eventually(lambda: not list((tmp_path / "out").iterdir()))
-        eventually(lambda: not [path for path in scratch.iterdir() if path.name.startswith("ldp-beam")])
+    eventually(lambda: not list((tmp_path / "out").iterdir()))
+    eventually(lambda: not [path for path in scratch.iterdir() if path.name.startswith("ldp-beam")])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyperf
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from ldp_beam.mechanisms import VALUE_ONE, Mechanism, Records, Secret, make_mechanism, population_generator
+from ldp_beam.mechanisms import VALUE_ONE, Mechanism, Records, Secret, compiled, make_mechanism, population_generator
 
-__all__ = ["AES_BUFFERS", "AES_BYTES", "MECHANISMS", "USERS", "label", "parts_of", "users_of"]
+__all__ = ["AES_BUFFERS", "AES_BYTES", "LOOPS", "MECHANISMS", "USERS", "label", "parts_of", "users_of"]
 
 USERS = 65_536
 MECHANISMS = (
@@ -26,14 +26,16 @@ MECHANISMS = (
     ("grr", 100),
     ("grr", 1_000),
 )
+#: With the loops that Numba compiles, and with NumPy alone.
+LOOPS = ("compiled", "numpy")
 #: Bytes that every case of AES makes, in buffers of these sizes.
 AES_BYTES = 1 << 23
 AES_BUFFERS = tuple(1 << power for power in range(14, 22))
 
 
-def label(name: str, keys: int, part: str) -> str:
+def label(name: str, keys: int, part: str, loops: str) -> str:
     """Name of a mechanism's case."""
-    return f"{name} {keys} {part}"
+    return f"{name} {keys} {part} {loops}"
 
 
 def parts_of(name: str) -> tuple[str, ...]:
@@ -46,8 +48,15 @@ def users_of(keys: int) -> int:
     return max(1024, min(USERS, USERS * 1_000 // max(keys, 1_000))) if keys <= 100_000 else USERS
 
 
-def time_mechanism(loops: int, name: str, keys: int, part: str) -> float:
+def time_mechanism(repeats: int, name: str, keys: int, part: str, loops: str) -> float:
     """Seconds for what happens to users: seed and packed report (client), then count (both), digest of the id (all)."""
+    with compiled.forced(loops == "compiled") as used:
+        if used != (loops == "compiled"):
+            raise SystemExit("error: Numba is not installed; it comes with the extra `bench`.")
+        return _time_mechanism(repeats, name, keys, part)
+
+
+def _time_mechanism(repeats: int, name: str, keys: int, part: str) -> float:
     users = users_of(keys)
     given: dict[str, Any] = {"padding": 1} if name.startswith("pckv") else {}
     mechanism: Mechanism = make_mechanism(name, epsilon=1, keys=keys, **given)
@@ -59,7 +68,7 @@ def time_mechanism(loops: int, name: str, keys: int, part: str) -> float:
     digests, stream = secret.users(), secret.stream(fingerprint="benchmark")
     users_given = digests.integers(ids)
     start = time.process_time()
-    for _ in range(loops):
+    for _ in range(repeats):
         digested = digests.integers(ids) if part == "all" else users_given
         reports = mechanism.perturb(Records(users=digested, offsets=offsets, keys=held, values=values), stream)
         if part != "client":
@@ -92,9 +101,10 @@ def main() -> None:
     """Time every case that pyperf asks for."""
     runner = pyperf.Runner(program_args=("-m", "benchmarks.kernel_cases"))
     cases: list[tuple[str, Callable[..., float], tuple[Any, ...]]] = [
-        (label(name, keys, part), time_mechanism, (name, keys, part))
+        (label(name, keys, part, loops), time_mechanism, (name, keys, part, loops))
         for name, keys in MECHANISMS
         for part in parts_of(name)
+        for loops in LOOPS
     ]
     cases += [(f"aes-ctr {size}", time_aes, (size,)) for size in AES_BUFFERS]
     cases += [(f"copy {keys}", time_copy, (keys,)) for name, keys in MECHANISMS if name == "pckv-ue"]

@@ -38,6 +38,8 @@ KEYS = (100, 1_000)
 OURS = {"oue": ("oue", "pckv-ue"), "grr": ("grr", "pckv-grr")}
 TARGETS = {("oue", 100): 15.0, ("oue", 1_000): 12.0, ("grr", 100): 8.0, ("grr", 1_000): 8.0}
 REFERENCE, OWN = "plain numpy", "ldp-beam"
+#: The same without the loops that Numba compiles.
+OWN_PLAIN = "ldp-beam, NumPy"
 #: Users of a batch, for 100 keys: about a tenth of a second each; more where a package takes whole arrays.
 USERS = {
     "pure-ldp": {"grr": 20_000, "oue": 2_000},
@@ -49,6 +51,7 @@ USERS = {
 }
 OWN_USERS = 262_144
 BATCHES = 5
+COLOURS = {OWN: "#4c6ef5", OWN_PLAIN: "#91a7ff", REFERENCE: "#adb5bd"}
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
 
@@ -58,7 +61,7 @@ class PeerFailedError(Exception):
 
 def rate(python: Path, package: str, case: str, keys: int, smoke: bool) -> float:
     """Users per second of processor time, of the quickest batch of a fresh process."""
-    users = OWN_USERS if package == OWN else USERS[package][case]
+    users = OWN_USERS if package in (OWN, OWN_PLAIN) else USERS[package][case]
     if keys > 100 and case not in ("grr", "pckv-grr"):
         users = max(100, users // 8)
     users, batches = (500, 1) if smoke else (users, BATCHES)
@@ -77,14 +80,15 @@ def frequencies(
     for keys in KEYS[:1] if smoke else KEYS:
         for case, ours in OURS.items():
             runs = [(p.package, case, found[p.package].python) for p in PEERS if case in p.cases and p.package in found]
-            runs += [(REFERENCE, case, Path(sys.executable))] + [(OWN, own, Path(sys.executable)) for own in ours]
+            runs += [(REFERENCE, case, Path(sys.executable))]
+            runs += [(name, own, Path(sys.executable)) for own in ours for name in (OWN, OWN_PLAIN)]
             part = [{"package": name, "case": own, "task": case, "keys": keys, "rates": []} for name, own, _ in runs]
             for _ in range(rounds):
                 for row, (package, own, python) in zip(part, runs, strict=True):
                     try:
                         row["rates"].append(rate(python, package, own, keys, smoke))
                     except PeerFailedError as error:
-                        if package in (OWN, REFERENCE):
+                        if package in (OWN, OWN_PLAIN, REFERENCE):
                             raise
                         missing[package] = str(error)
             part = [row for row in part if len(row["rates"]) == rounds]
@@ -97,13 +101,13 @@ def _compare(rows: list[dict[str, Any]]) -> None:
     """Add medians, and what ours is relative to the quickest peer, round by round."""
     for row in rows:
         row["users_per_second"] = statistics.median(row["rates"])
-    peers = [row for row in rows if row["package"] not in (REFERENCE, OWN)]
+    peers = [row for row in rows if row["package"] not in (REFERENCE, OWN, OWN_PLAIN)]
     if not peers:
         return
     best = max(peers, key=lambda row: row["users_per_second"])
     for row in rows:
         row["times_best_peer"] = harness.ratio(row["rates"], best["rates"])
-        if row["package"] == OWN:
+        if row["package"] in (OWN, OWN_PLAIN):
             row["target"] = TARGETS[row["task"], row["keys"]]
             row["best_peer"] = best["package"]
 
@@ -135,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     missing = {name: one.reason for name, one in all_of_them.items() if isinstance(one, Missing)}
     results = {
         "versions": {name: one.versions for name, one in found.items()},
-        "own_versions": harness.versions_of("numpy", "cryptography", "apache-beam"),
+        "own_versions": harness.versions_of("numpy", "numba", "cryptography", "apache-beam"),
         "how": {peer.package: peer.how for peer in PEERS},
         "missing": missing,
         **_stored(given),
@@ -175,8 +179,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         some = sorted(
             (row for row in rows if (row["task"], row["keys"]) == (case, keys)), key=lambda row: row["users_per_second"]
         )
-        colours = [{OWN: "#4c6ef5", REFERENCE: "#adb5bd"}.get(row["package"], "#868e96") for row in some]
-        names = [row["case"].upper() + ", ldp-beam" if row["package"] == OWN else row["package"] for row in some]
+        colours = [COLOURS.get(row["package"], "#868e96") for row in some]
+        names = [f"{row['case'].upper()}, {row['package']}" if "target" in row else row["package"] for row in some]
         panel.barh(names, [row["users_per_second"] for row in some], color=colours)
         panel.set(xscale="log", title=f"{case.upper()}, {keys:,} keys", xlabel="users a second of processor time")
     harness.save_figure(shown, path)

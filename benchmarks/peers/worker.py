@@ -7,6 +7,7 @@ for `USERS` users and what a server does with their reports, to the estimates. O
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
@@ -139,9 +140,12 @@ def plain_numpy(case: str, keys: int) -> Estimate:
     return run_bits
 
 
-def ldp_beam(case: str, keys: int) -> Estimate:
-    """This package: ids digested, a pseudo-random function a user, packed reports, counts, estimates."""
-    from ldp_beam.mechanisms import VALUE_ONE, Records, Secret, make_mechanism
+def ldp_beam(case: str, keys: int, use: bool = True) -> Estimate:
+    """This package: ids digested, a pseudo-random function a user, packed reports, counts, estimates.
+
+    With the loops that Numba compiles (two of the peers use it, too), or with NumPy alone.
+    """
+    from ldp_beam.mechanisms import VALUE_ONE, Records, Secret, compiled, make_mechanism
 
     more = {"padding": 1} if case.startswith("pckv") else {}
     mechanism = make_mechanism(case, epsilon=EPSILON, keys=keys, **more)
@@ -150,6 +154,12 @@ def ldp_beam(case: str, keys: int) -> Estimate:
     values = np.random.default_rng(1).integers(-VALUE_ONE, VALUE_ONE + 1, 1 << 20) if more else None
 
     def run(symbols: Any) -> Any:
+        with compiled.forced(use) as used:
+            if used != use:
+                raise SystemExit("Numba is not installed; it comes with the extra `bench`.")
+            return estimated(symbols)
+
+    def estimated(symbols: Any) -> Any:
         counts = mechanism.zero()
         for start in range(0, len(symbols), 1 << 16):
             some = symbols[start : start + (1 << 16)]
@@ -173,6 +183,7 @@ PACKAGES: dict[str, Callable[[str, int], Estimate]] = {
     "opendp": opendp,
     "plain numpy": plain_numpy,
     "ldp-beam": ldp_beam,
+    "ldp-beam, NumPy": functools.partial(ldp_beam, use=False),
 }
 
 

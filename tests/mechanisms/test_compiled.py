@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from ldp_beam.errors import InputError
 from ldp_beam.mechanisms import VALUE_ONE, Records, Secret, compiled, make_mechanism
 from ldp_beam.mechanisms.unary import column_sums
 
@@ -142,6 +143,31 @@ def test_a_thread_does_not_wait_for_another_that_loads_them(fresh):
     with fresh.lock:
         assert compiled.loops(compiled._ROWS_BEFORE) is None
     assert compiled.loops(compiled._FEW) is not None
+
+
+def test_the_environment_says_when(fresh, monkeypatch):
+    monkeypatch.setenv("LDP_BEAM_LOOPS", "compiled")
+    assert compiled.loops(compiled._FEW) is not None
+
+
+def test_the_environment_says_never(fresh, monkeypatch):
+    monkeypatch.setenv("LDP_BEAM_LOOPS", "numpy")
+    assert compiled.loops(compiled._ROWS_BEFORE) is None
+    assert compiled.loops(compiled._ROWS_BEFORE) is None
+
+
+def test_an_environment_that_asks_for_nothing_known_is_told_so(fresh, monkeypatch):
+    monkeypatch.setenv("LDP_BEAM_LOOPS", "numba")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r'LDP_BEAM_LOOPS is \'numba\', but may be "auto", "compiled" or "numpy"'):
+            compiled.loops(1)
+
+
+def test_an_environment_that_asks_for_what_is_not_there_is_told_so(fresh, monkeypatch):
+    monkeypatch.setenv("LDP_BEAM_LOOPS", "compiled")
+    monkeypatch.setattr(compiled, "_imported", lambda: None)
+    with pytest.raises(InputError, match=r"ldp-beam\[accelerated\]"):
+        compiled.loops(1)
 
 
 @pytest.mark.parametrize("failure", [ImportError("no numba"), RuntimeError("cannot cache function: no locator")])

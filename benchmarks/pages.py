@@ -29,10 +29,20 @@ def kernel_tables(results: Results) -> str:
             f"{row[name]:.1f}" if name in row else "-" for name in ("client_times_aes", "times_aes", "times_copy")
         ]
         million = f"{row['users_per_second'] / 1e6:.2f}"
-        rows.append((row["mechanism"], f"{row['keys']:,}", million, f"{row['nanoseconds_per_user']:.0f}", *multiples))
+        rows.append(
+            (
+                row["mechanism"],
+                f"{row['keys']:,}",
+                row["loops"],
+                million,
+                f"{row['nanoseconds_per_user']:.0f}",
+                *multiples,
+            )
+        )
     head = (
         "mechanism",
         "keys",
+        "loops",
         "million users a second",
         "ns a user",
         "client: times AES",

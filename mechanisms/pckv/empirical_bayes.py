@@ -4,7 +4,7 @@ Only counts go in, so it costs no privacy. The prior is estimated from all keys 
 
 * Frequencies: a mixture of normal distributions of one centre and of many widths, whose weights and centre make the
   raw estimates most likely (expectation-maximisation). Rare keys are drawn together, and a few very frequent ones are
-  left alone.
+  left alone. Where a padding may hide a part of the frequencies, see `hidden`.
 * Means: see `mean_priors`. Their likelihood is averaged over what the counts leave open of the frequency, and their
   prior over all that the counts of all keys, or of keys of similar noise, leave open of it.
 
@@ -26,6 +26,7 @@ from typing import Final
 import numpy as np
 
 from ..data import F64, I64, Bool, Estimates
+from .hidden import guarded
 from .mean_priors import FIT_KEYS, Signs, places, posterior_means
 from .theory import Probabilities, frequency_variance
 
@@ -66,7 +67,19 @@ def shrink(law: Probabilities, padding: int, corrected: Estimates) -> Estimates:
     known = _Frequencies.of(law, padding, corrected.frequency_raw, corrected.n)
     signs = _Signs.of(law, padding, known, corrected.support["n1"], corrected.support["n2"])
     mean, shrunk = _means(signs, corrected.mean)
-    return _flagged(replace(corrected, frequency=known.frequency, mean=mean), shrunk)
+    return _flagged(replace(corrected, frequency=_guarded(known, padding, corrected.frequency), mean=mean), shrunk)
+
+
+def _guarded(known: _Frequencies, padding: int, corrected: F64) -> F64:
+    return guarded(
+        padding,
+        raw=known.raw,
+        noise=known.noise,
+        corrected=corrected,
+        posterior=known.frequency,
+        slope=known.slope,
+        least=known.least,
+    )
 
 
 def _flagged(estimates: Estimates, shrunk: Bool) -> Estimates:
@@ -149,6 +162,12 @@ class _Frequencies:
     def frequency(self) -> F64:
         """Posterior means within the range."""
         return np.clip(self.mean, self.least, 1.0)
+
+    @property
+    def slope(self) -> F64:
+        """Derivative of `frequency` in the raw estimates."""
+        inside = (self.mean > self.least) & (self.mean < 1.0)
+        return np.where(inside, self.variance / self.noise, 0.0)
 
     def nodes(self, keys: I64) -> tuple[F64, F64]:
         """Nodes of the posterior within the range, and their probabilities, float64 (keys, nodes) each."""

@@ -7,10 +7,12 @@ Reports lie in a topic of Kafka with two partitions, thousands in a message, ove
 difference of the numbers through the difference of the seconds, so that start-up is left out. *Delay*: somebody sends
 half that rate live, each slice's messages when the slice is over, or half of what one core takes where that is less (a
 difference of few seconds may flatter the rate, and the sender wants a core, too); a window's delay is from its end to
-the moment at which its result is in its folder. *One core without an engine*: what decoding, checking and counting
-messages take alone, and what the gate does, which is one task however many workers there are: take batches out of the
-engine's bytes and count them. The smoke run measures only this, unless `--engines` names some: then also tiny topics
-on those.
+the moment at which its result is in its folder. Until the first window is published a single message a slice comes, so
+that start-up leaves no backlog; then comes the load, and the windows of it are measured, less those of its first
+seconds. Of reports with ids every tenth message is delivered twice then. *One core without an engine*: what decoding,
+checking and counting messages take alone, and what the gate does, which is one task however many workers there are:
+take batches out of the engine's bytes and count them. The smoke run measures only this, unless `--engines` names some:
+then also tiny topics on those.
 
 Broker, sender and engine share the machine's two cores.
 """
@@ -18,13 +20,14 @@ Broker, sender and engine share the machine's two cores.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +46,10 @@ from benchmarks import harness
 IN_MESSAGE = 8192
 WINDOW, SLICES = 10, 10
 PARTITIONS = 2
-LIVE_SECONDS, SETTLED_SECONDS = 100, 60  # an engine takes half a minute to start, and must then catch up
-SMOKE_SECONDS, SMOKE_MILLIONS = 30, (0.05, 0.1)
+MEASURED, SETTLING_SECONDS = 3, 10
+START_SECONDS, END_SECONDS = 180, 60  # at most until the first window is published, and the last one
+REPEATED = 10  # of reports with ids each tenth message is delivered twice
+SMOKE_MILLIONS = (0.05, 0.1)
 DEFINITION = """
 name      = "{name}"
 mechanism = "{mechanism}"
@@ -72,8 +77,8 @@ class Case:
 CASES = (
     Case("pckv-grr", "pckv-grr", False, 2, 16),
     Case("pckv-ue", "pckv-ue", False, 1, 8),
-    Case("pckv-grr, each id once", "pckv-grr", True, 0.25, 1),
-    Case("pckv-ue, each id once", "pckv-ue", True, 0.25, 1),
+    Case("pckv-grr, each id once", "pckv-grr", True, 0.5, 8),
+    Case("pckv-ue, each id once", "pckv-ue", True, 0.5, 4),
 )
 
 
@@ -82,13 +87,13 @@ class Effort:
     """How much is measured.
 
     Attributes:
-        live: seconds for which somebody sends.
-        settling: seconds from the start of the stream whose windows are not measured.
+        windows: how many are measured.
+        settling: seconds of the load before the first of them begins.
         tiny: a smoke run.
     """
 
-    live: int = LIVE_SECONDS
-    settling: int = SETTLED_SECONDS
+    windows: int = MEASURED
+    settling: int = SETTLING_SECONDS
     tiny: bool = False
 
     def millions(self, case: Case) -> tuple[float, float]:
@@ -109,7 +114,7 @@ class Messages:
         text = DEFINITION.format(name=case.mechanism, mechanism=case.mechanism, more=more)
         self.definition.write_text(text, encoding="utf-8")
         self.collection = Collection.load(self.definition)
-        self._ids, self._random = case.ids, np.random.default_rng(1)
+        self.ids, self._random = case.ids, np.random.default_rng(1)
         secret = Secret.from_seed(1)
         people = [{i % 100: (i % 9 - 4) / 4} for i in range(IN_MESSAGE)]
         records = make_records(secret.users(), list(range(IN_MESSAGE)), people)
@@ -122,7 +127,7 @@ class Messages:
 
     def value(self) -> bytes:
         """Return the value of one message."""
-        if not self._ids:
+        if not self.ids:
             return self._same
         raw = self._random.bytes(IN_MESSAGE * REPORT_ID_BYTES)
         ids = pa.Array.from_buffers(pa.binary(REPORT_ID_BYTES), IN_MESSAGE, [None, pa.py_buffer(raw)])
@@ -226,28 +231,30 @@ def sustained(broker: Any, case: Case, messages: Messages, engine: str, folder: 
 # -- delay ----------------------------------------------------------------------------------------------------
 
 
-def live(topic: Topic, messages: Messages, rate: float, seconds: int) -> Iterator[int]:
-    """Send for a while, each slice when it is over; yield the slices."""
-    in_slice = max(1, round(rate / IN_MESSAGE))
-    first = int(time.time()) + 1
-    for start in range(first, first + seconds):
+def live(topic: Topic, messages: Messages, rate: float, until: Callable[[int], bool]) -> list[float]:
+    """Send until a time that `until` knows, each slice when it is over; return how late each was sent, in seconds."""
+    in_slice, start, late = max(1, round(rate / IN_MESSAGE)), int(time.time()) + 1, []
+    while not until(start):
         values = [messages.value() for _ in range(in_slice)]
+        if messages.ids:
+            values += values[::REPEATED]
         headers = messages.headers(start)
         time.sleep(max(0.0, start + 1 - time.time()))
         for value in values:
             topic.send(value, headers)
         topic.flush()
-        yield start
+        late.append(time.time() - start - 1)
+        start += 1
+    return late
 
 
-def delays(output: Path, since: float) -> list[float]:
-    """Return the seconds from end to result of the windows that ended after a moment."""
+def delays(output: Path, begin: float, end: float = math.inf) -> list[float]:
+    """Return the seconds from end to result of the windows between two moments."""
     found = []
     for path in sorted(output.glob("windows/*/pane-*/manifest.json")):
         window = json.loads(path.read_text(encoding="utf-8"))["window"]
-        end = parse_time(window["end"])
-        if window["is_final"] and end >= since:
-            found.append(path.parent.stat().st_mtime - end)
+        if window["is_final"] and parse_time(window["start"]) >= begin and parse_time(window["end"]) <= end:
+            found.append(path.parent.stat().st_mtime - parse_time(window["end"]))
     return found
 
 
@@ -257,20 +264,27 @@ def delayed(
     """Measure the delay of a case at a load."""
     label = f"{engine}-{CASES.index(case)}-live"
     topic, output = Topic(broker.address, label), folder / label
-    began = time.time()
     process = subprocess.Popen(command(messages, topic, output, engine), stdout=subprocess.DEVNULL)
     try:
-        slices = list(live(topic, messages, rate, effort.live))
-        time.sleep(WINDOW)
+        latest = time.time() + START_SECONDS
+        live(topic, messages, 0, lambda now: now > latest or bool(delays(output, 0)))
+        begin = -(-int(time.time() + effort.settling) // WINDOW) * WINDOW
+        end = begin + effort.windows * WINDOW
+
+        def is_over(now: int) -> bool:
+            return now > end and (now > end + END_SECONDS or len(delays(output, begin, end)) == effort.windows)
+
+        late = live(topic, messages, rate, is_over)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=120)
-    seconds = delays(output, began + effort.settling)
+    seconds = delays(output, begin, end)
     return {
-        "load": round(len(slices) * max(1, round(rate / IN_MESSAGE)) * IN_MESSAGE / effort.live),
+        "load": max(1, round(rate / IN_MESSAGE)) * IN_MESSAGE,
         "windows": len(seconds),
         "seconds": [round(one, 2) for one in seconds],
         "largest": round(max(seconds), 2) if seconds else None,
+        "sent_late_at_most": round(max(late), 2),
     }
 
 
@@ -325,7 +339,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{case.name}, one core without an engine: {alone['reports_per_second']:,} reports a second")
         engines = given.engines or ("none" if given.smoke else "prism,flink")
         if engines != "none":
-            effort = Effort(live=SMOKE_SECONDS, settling=0, tiny=True) if given.smoke else Effort()
+            effort = Effort(windows=1, settling=0, tiny=True) if given.smoke else Effort()
             _on_engines(chosen, made, engines.split(","), folder, results["cases"], effort)
     if given.json is not None and given.json.exists() and not given.smoke:
         _join(json.loads(given.json.read_text(encoding="utf-8"))["cases"], results["cases"])

@@ -91,6 +91,7 @@ def run_stream(options: dict[str, Any], engine: Engine, columns: Columns) -> Non
         columns=None if clients is None else clients.columns,
         kafka_config=options["kafka_config"],
         drain=options["drain"],
+        engine=engine.target().engine,
     )
     sink = None
     if topic is not None:

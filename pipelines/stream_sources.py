@@ -44,6 +44,8 @@ class KafkaSource:
         pace: how event time passes.
         config: settings of librdkafka.
         drain: end when nothing has come for a while.
+        engine: what reads it. Prism is told the earliest watermark of all partitions, since it takes any partition's
+            for that of all; Flink finds it itself, a turn of reading earlier than we could.
     """
 
     address: KafkaAddress
@@ -51,6 +53,7 @@ class KafkaSource:
     pace: Pace
     config: KafkaConfig = field(default_factory=KafkaConfig)
     drain: bool = False
+    engine: str = "prism"
 
     @property
     def name(self) -> str:
@@ -71,7 +74,7 @@ class KafkaSource:
             config=self.config,
             until_idle=_IDLE_SECONDS if self.drain else None,
             passed_over=done,
-            one_process=_one_process(pipeline),
+            one_process=self.engine != "flink" and _one_process(pipeline),
         )
         found.progress | "Offsets" >> KeepOffsets(earlier.offsets, earlier.slice_seconds)
         return found.batches, found.rejects
@@ -137,6 +140,7 @@ def open_source(
     columns: Columns | None = None,
     kafka_config: str | None = None,
     drain: bool = False,
+    engine: str = "prism",
 ) -> StreamSource:
     """Return the source that `--source` names.
 
@@ -147,6 +151,7 @@ def open_source(
         columns: columns of raw records, where the source holds such; None where it holds reports.
         kafka_config: file with settings of librdkafka, or None.
         drain: end when the source has been read to its end.
+        engine: what will read it.
 
     Raises:
         InputError: It names nothing that can be read.
@@ -162,7 +167,8 @@ def open_source(
             if columns is None
             else RecordDecoder(columns)
         )
-        return KafkaSource(address=KafkaAddress.parse(text), decode=decode, pace=pace, config=config, drain=drain)
+        address = KafkaAddress.parse(text)
+        return KafkaSource(address=address, decode=decode, pace=pace, config=config, drain=drain, engine=engine)
     if not Path(text).is_dir():
         raise InputError(
             f"--source {text} is no folder. Give the folder that files of reports appear in, a topic "

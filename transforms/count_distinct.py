@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import apache_beam as beam
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from apache_beam.transforms.window import BoundedWindow
 
@@ -81,20 +82,63 @@ def distinct_reports(mechanism: Mechanism, batch: pa.RecordBatch) -> tuple[pa.Re
     """
     valid = mechanism.valid(batch_to_reports(batch, mechanism.layout()))
     malformed = batch.filter(pa.array(~valid))
-    columns = [REPORT_ID, *(name for name in batch.schema.names if name != REPORT_ID)]
-    candidates = batch.filter(pa.array(valid)).sort_by([(name, "ascending") for name in columns])
-    ids = id_bytes(candidates).view(np.uint64).reshape(-1, 2)
-    first = np.ones(len(ids), dtype=np.bool_)
-    first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
-    kept = candidates.filter(pa.array(first))
+    kept = _distinct(batch.filter(pa.array(valid)))
     table = pa.Table.from_batches([kept, malformed], schema=batch.schema).combine_chunks()
     whole = table.to_batches()[0] if table.num_rows else batch.slice(0, 0)
-    return whole, candidates.num_rows - kept.num_rows
+    return whole, int(np.count_nonzero(valid)) - kept.num_rows
 
 
-def id_bytes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _distinct(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return one report an id, sorted by id.
+
+    Most ids come once, or again with the very same report: after one sort of numbers such reports lie side by side.
+    Only what is left of ids with several contents is sorted as a whole.
+    """
+    begins = _begins(batch)
+    order = np.argsort(begins)
+    ordered, begins = batch.take(pa.array(order)), begins[order]
+    new = ~_like_the_one_before(ordered)
+    left, begins = ordered.filter(pa.array(new)), begins[new]
+    again = np.zeros(len(begins) + 1, dtype=np.bool_)
+    again[1:-1] = begins[1:] == begins[:-1]
+    unclear = again[1:] | again[:-1]
+    if not unclear.any():
+        return left
+    parts = [left.filter(pa.array(~unclear)), _least(left.filter(pa.array(unclear)))]
+    together = pa.concat_batches(parts)
+    return together.take(pa.array(np.lexsort((_begins(together, 8), _begins(together)))))
+
+
+def _least(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return of each id the report whose columns sort first."""
+    columns = [REPORT_ID, *(name for name in batch.schema.names if name != REPORT_ID)]
+    candidates = batch.sort_by([(name, "ascending") for name in columns])
+    ids = id_bytes(candidates)
+    first = np.ones(len(ids), dtype=np.bool_)
+    first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
+    return candidates.filter(pa.array(first))
+
+
+def _begins(batch: pa.RecordBatch, at: int = 0) -> npt.NDArray[np.uint64]:
+    """Return eight bytes of each id as numbers that sort as the bytes do."""
+    return np.ascontiguousarray(id_bytes(batch)[:, at : at + 8]).view(">u8")[:, 0].astype(np.uint64)
+
+
+def _like_the_one_before(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Return which reports are, byte for byte, the one before them."""
+    like = np.zeros(batch.num_rows, dtype=np.bool_)
+    like[1:] = True
+    for column in batch.columns:
+        rows = _bytes(column, column.type.bit_width // 8)
+        like[1:] &= (rows[1:] == rows[:-1]).all(axis=1)
+    return like
+
+
+def id_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
     """Return the ids as bytes, uint8 (n, 16)."""
-    column = batch.column(REPORT_ID)
+    return _bytes(batch.column(REPORT_ID), REPORT_ID_BYTES)
+
+
+def _bytes(column: pa.Array, width: int) -> npt.NDArray[np.uint8]:
     data = np.frombuffer(column.buffers()[1], dtype=np.uint8) if len(column) else np.empty(0, dtype=np.uint8)
-    start = column.offset * REPORT_ID_BYTES
-    return data[start : start + len(column) * REPORT_ID_BYTES].reshape(-1, REPORT_ID_BYTES)
+    return data[column.offset * width : (column.offset + len(column)) * width].reshape(-1, width)

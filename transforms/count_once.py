@@ -318,7 +318,8 @@ class ShardReader:
         rows = list(kept.read())
         if self._when_told:
             total = replace(total, counts=add_counts(self._count(one.batch(self._schema)) for one in rows))
-        return self._once(total, rows, again)[0]
+        gone, _ = self._left_out(rows, again)
+        return add_parts([total, gone])
 
     def look_through(self, seen: Any, kept: Any) -> int:
         """Put small pieces together, and leave out what is repeated if it is much; return the number of pieces."""
@@ -328,7 +329,11 @@ class ShardReader:
         repeated = len(ids) - len(np.unique(ids)) if len(again) else 0
         if len(ids) >= _LARGE_PIECE * len(found) and repeated <= _MAY_STAY * len(ids):
             return len(found)
-        total, rows = self._once(total, list(kept.read()), again)
+        given = list(kept.read())
+        gone, left = self._left_out(given, again)
+        total = add_parts([total, gone])
+        once = (_rows_where(rows, ~_among(rows.starts_of_ids(), again), self._schema) for rows in given)
+        rows = list(_by_slice(pa.concat_batches([*once, left])))
         seen.clear()
         kept.clear()
         seen.add(_Seen(total, b"".join(one.starts_of_ids().tobytes() for one in rows)))
@@ -336,15 +341,17 @@ class ShardReader:
             kept.add(one)
         return len(rows)
 
-    def _once(self, total: Part, rows: list[Rows], again: npt.NDArray[np.uint64]) -> tuple[Part, list[Rows]]:
-        """Take repeated reports out of counts and rows; `again` is where the ids begin that may be repeated."""
-        batches = [_with_slice(one, self._schema) for one in rows]
-        asked = [_among(one.starts_of_ids(), again) for one in rows]
-        whole = pa.concat_batches([batch.filter(pa.array(one)) for batch, one in zip(batches, asked, strict=True)])
+    def _left_out(self, rows: list[Rows], again: npt.NDArray[np.uint64]) -> tuple[Part, pa.RecordBatch]:
+        """Return what takes repeated reports out of the counts, and the reports that are left of their ids.
+
+        Args:
+            rows: all reports.
+            again: where ids begin that may be there more than once, sorted.
+        """
+        asked = [_rows_where(one, _among(one.starts_of_ids(), again), self._schema) for one in rows]
+        whole = pa.concat_batches(asked)
         left, repeated = distinct_reports(self._mechanism, whole)
-        gone = difference(self._part(left, repeated), self._part(whole, 0))
-        others = [batch.filter(pa.array(~one)) for batch, one in zip(batches, asked, strict=True)]
-        return add_parts([total, gone]), list(_by_slice(pa.concat_batches([*others, left])))
+        return difference(self._part(left, repeated), self._part(whole, 0)), left
 
     def _part(self, batch: pa.RecordBatch, repeated: int) -> Part:
         times, n = np.unique(batch.column(_SLICE).to_numpy(), return_counts=True)
@@ -375,11 +382,11 @@ def _among(ids: npt.NDArray[np.uint64], again: npt.NDArray[np.uint64]) -> npt.ND
     return again[np.minimum(found, len(again) - 1)] == ids
 
 
-def _with_slice(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
-    times = pa.array(np.full(rows.n, rows.time, dtype=np.int64))
-    return pa.RecordBatch.from_arrays(
-        [*rows.batch(schema).columns, times], schema=schema.append(pa.field(_SLICE, pa.int64()))
-    )
+def _rows_where(rows: Rows, keep: npt.NDArray[np.bool_], schema: pa.Schema) -> pa.RecordBatch:
+    """Return some of the reports, with the slice as their last column."""
+    batch = rows.batch(schema).filter(pa.array(keep))
+    times = pa.array(np.full(batch.num_rows, rows.time, dtype=np.int64))
+    return pa.RecordBatch.from_arrays([*batch.columns, times], schema=schema.append(pa.field(_SLICE, pa.int64())))
 
 
 def _by_slice(batch: pa.RecordBatch) -> Iterator[Rows]:

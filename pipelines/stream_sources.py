@@ -45,7 +45,7 @@ class KafkaSource:
         config: settings of librdkafka.
         drain: end when nothing has come for a while.
         engine: what reads it. Prism is told the earliest watermark of all partitions, since it takes any partition's
-            for that of all; Flink finds it itself, a turn of reading earlier than we could.
+            for that of all; Flink finds it itself, a turn of reading earlier than we could, but needs pauses for it.
     """
 
     address: KafkaAddress
@@ -75,6 +75,7 @@ class KafkaSource:
             until_idle=_IDLE_SECONDS if self.drain else None,
             passed_over=done,
             one_process=self.engine != "flink" and _one_process(pipeline),
+            pauses=self.engine == "flink",
         )
         found.progress | "Offsets" >> KeepOffsets(earlier.offsets, earlier.slice_seconds)
         return found.batches, found.rejects

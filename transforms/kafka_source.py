@@ -40,6 +40,9 @@ _TURN_BYTES: Final = 1 << 26
 _POLL_SECONDS: Final = 0.1
 _POLL_MESSAGES: Final = 2_000
 _PAUSE: Final = Duration(micros=50_000)
+#: Flink takes whole seconds of a pause, none of less, and emits the watermark of a stage only between its bundles;
+#: where the next turn follows at once there is no such moment before the next checkpoint.
+_FLINK_PAUSE: Final = Duration(micros=1_050_000)
 #: How much of a message that is set aside is kept.
 _PAYLOAD_BYTES: Final = 1 << 20
 
@@ -129,6 +132,7 @@ class ReadKafka(beam.PTransform):
         until_idle: float | None = None,
         passed_over: Collection[int] = (),
         one_process: bool = False,
+        pauses: bool = False,
     ) -> None:
         super().__init__()
         require_kafka()
@@ -136,7 +140,7 @@ class ReadKafka(beam.PTransform):
         numbers = tuple(partition.number for partition in partitions)
         together = (uuid.uuid4().hex, numbers) if one_process else None
         self._read = _ReadPartition(
-            address, config or KafkaConfig(), decode, pace, until_idle, frozenset(passed_over), together
+            address, config or KafkaConfig(), decode, pace, until_idle, frozenset(passed_over), together, pauses
         )
 
     def expand(self, begin: beam.pvalue.PBegin) -> KafkaOutputs:
@@ -272,6 +276,7 @@ class _Turn:
     messages: int = 0
     bytes: int = 0
     position: int = 0
+    at_end: bool = False
 
 
 class _ReadPartition(beam.DoFn):
@@ -284,13 +289,16 @@ class _ReadPartition(beam.DoFn):
         until_idle: float | None,
         passed_over: frozenset[int],
         together: tuple[str, tuple[int, ...]] | None,
+        pauses: bool,
     ) -> None:
         self._address, self._config, self._decode = address, config, decode
+        self._pauses = pauses
         self._pace, self._until_idle, self._passed_over = pace, until_idle, passed_over
         self._together = together
 
     def setup(self) -> None:
         self._readers: dict[int, _Reader] = {}
+        self._told: dict[int, Timestamp | None] = {}
         self._shared = None if self._together is None else shared_clock(*self._together)
 
     def teardown(self) -> None:
@@ -325,10 +333,17 @@ class _ReadPartition(beam.DoFn):
             if not messages:
                 break
         yield from self._finish(element, turn, clock)
-        if self._is_over(reader, tracker, clock, given.stop):
+        if self._is_over(reader, tracker, clock, given.stop, turn):
             self._end(element)
             return
-        tracker.defer_remainder(_PAUSE if turn.messages == 0 else Duration(0))
+        tracker.defer_remainder(self._pause(element.number, turn, clock))
+
+    def _pause(self, partition: int, turn: _Turn, clock: EventClock) -> Duration:
+        watermark = clock.current_watermark()
+        if self._pauses and turn.at_end and watermark is not None and watermark != self._told.get(partition):
+            self._told[partition] = watermark
+            return _FLINK_PAUSE
+        return _PAUSE if turn.messages == 0 else Duration(0)
 
     def _end(self, partition: Partition) -> None:
         if self._shared is not None:
@@ -369,12 +384,13 @@ class _ReadPartition(beam.DoFn):
             yield beam.pvalue.TaggedOutput("progress", TimestampedValue(progress, Timestamp(time.time())))
             clock.arrived(turn.latest, self._pace)
 
-    def _is_over(self, reader: _Reader, tracker: Any, clock: EventClock, stop: int) -> bool:
+    def _is_over(self, reader: _Reader, tracker: Any, clock: EventClock, stop: int, turn: _Turn) -> bool:
         """Advance the clock where everything has been read; return whether the partition's end is reached."""
         if stop < _ENDLESS and reader.position >= stop:
             return not tracker.try_claim(stop)
         if not reader.has_all():
             return False
+        turn.at_end = True
         clock.caught_up(self._pace)
         if self._until_idle is not None and clock.quiet_seconds() >= self._until_idle:
             return not tracker.try_claim(stop)

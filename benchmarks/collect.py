@@ -6,7 +6,7 @@ Simulated people (one pair each, d = 100, text ids) are written once as nested P
 and, fewer of them, as nested Avro (deflate). Every case then runs in a process of its own, small and large input in
 turn, and a rate is the slope between the two sizes, so that start-up does not count. Peak memory is the operating
 system's account of the finished process. Machines are noisy: the ratio to the loop without Beam, which runs in the
-same rounds, says more than a rate.
+same rounds, says more than a rate. Kernels are NumPy's, unless LDP_BEAM_LOOPS says otherwise.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", action="append", choices=CASES, help="only this one; may be given several times")
     parser.add_argument("--loop", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
+    harness.use_loops("numpy")
     if given.loop:
         _loop(*given.loop)
         return 0

@@ -4,7 +4,8 @@
 
 PCKV-UE, 100 keys, people read from one nested Parquet file. Each engine is started once and does a small job first,
 whose time is the overhead of a job; then it does the large one; the quickest of several runs counts. For direct with
-one and two threads or processes the slope between N and 4 N users is what a user costs, start-up left out.
+one and two threads or processes the slope between N and 4 N users is what a user costs, start-up left out. Kernels
+are the compiled ones, unless LDP_BEAM_LOOPS says otherwise.
 Results go to benchmarks/results/engines.json unless `--json` names another file; the smoke run tries direct alone.
 """
 
@@ -115,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--slopes", action="store_true", help="also measure direct at four times as many users")
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), help="their names")
     given = parser.parse_args(argv)
+    harness.use_loops("compiled")
     if given.smoke:
         given.users, given.repeats, given.engines = 2_000, 1, ["direct"]
         with tempfile.TemporaryDirectory() as scratch:
@@ -145,7 +147,14 @@ def measure_all(given: argparse.Namespace, folder: Path) -> None:
 def write(path: Path, users: int, found: dict[str, dict[str, Any]]) -> None:
     """Keep what has been measured so far."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "load": os.getloadavg()[0], **versions()}
+    loops = harness.use_loops("compiled")
+    machine = {
+        "loops": loops,
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "load": os.getloadavg()[0],
+        **versions(),
+    }
     path.write_text(json.dumps({"users": users, "machine": machine, "engines": found}, indent=1) + "\n")
 
 

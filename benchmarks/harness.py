@@ -49,6 +49,18 @@ def options(doc: str | None, **more: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def use_loops(which: str) -> str:
+    """Let this process and those that it starts use compiled loops or NumPy, if the environment says nothing else.
+
+    Args:
+        which: "compiled" or "numpy".
+
+    Returns:
+        What is used.
+    """
+    return os.environ.setdefault("LDP_BEAM_LOOPS", which)
+
+
 def machine() -> dict[str, Any]:
     """Describe what the benchmark runs on, and how busy that is."""
     found = pyperf.Run([1.0], collect_metadata=True).get_metadata()

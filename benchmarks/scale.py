@@ -6,6 +6,7 @@ Each job is `ldp-beam collect` in a process of its own that reads `simulate:unif
 on the disk. First PCKV-UE with 100 keys and more and more users: the exponent of the time says whether it is linear,
 with the time of a job of a thousand users taken off. Then more and more keys at one number of users: PCKV-GRR to a
 million keys, PCKV-UE to ten thousand. Last, how long counts and estimates of a million keys take to write and to read.
+Kernels are NumPy's, unless LDP_BEAM_LOOPS says otherwise.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--key-users", type=float, default=10, help="million users while keys of PCKV-GRR grow")
     parser.add_argument("--unary-users", type=float, default=1, help="million users while keys of PCKV-UE grow")
     given = parser.parse_args(argv)
+    harness.use_loops("numpy")
     unary, direct = [100, 1000, 10_000], [100, 10_000, 1_000_000]
     if given.smoke:
         given.users, given.key_users, given.unary_users, unary, direct = [0.01, 0.1], 0.001, 0.001, [10], [20]

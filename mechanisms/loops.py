@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import boolean, int8, int32, int64, njit, types, uint64, void
+from numba import boolean, int8, int32, int64, njit, types, uint32, uint64, void
 
 from .data import VALUE_ONE
 
@@ -50,27 +50,32 @@ def _mulhi(word: Any, bound: Any) -> Any:
 
 
 @njit(inline="always")
-def _eight_digits(value: Any) -> Any:
-    """Digits of an integer below 10^8 with leading zeros, the first in the lowest byte: halves, fourths, eighths."""
-    upper = value * uint64(109951163) >> uint64(40)
-    halves = upper | (value - upper * uint64(10_000)) << _HALF
-    upper = (halves * uint64(10486) >> uint64(20)) & uint64(0x0000007F0000007F)
-    fourths = upper | (halves - upper * uint64(100)) << uint64(16)
-    upper = (fourths * uint64(103) >> uint64(10)) & uint64(0x000F000F000F000F)
-    return upper | (fourths - upper * uint64(10)) << uint64(8)
+def _four_digits(value: Any) -> Any:
+    """Digits of an integer below 10,000 with leading zeros, the first in the lowest byte: halves, then fourths."""
+    upper = uint32(value * uint32(10486)) >> uint32(20)
+    halves = upper | uint32(value - upper * uint32(100)) << uint32(16)
+    upper = (uint32(halves * uint32(103)) >> uint32(10)) & uint32(0x000F000F)
+    return upper | uint32(halves - upper * uint32(10)) << uint32(8)
 
 
-@njit(void(_of(int64, 1), _of(uint64, 2), _of(int64, 1), _to(uint64, 2)), **_OPTIONS)
+@njit(inline="always")
+def _ten_thousands(value: Any) -> Any:
+    """How many tens of thousands an integer below 10^8 has."""
+    return uint32(uint64(value) * uint64(109951163) >> uint64(40))
+
+
+@njit(void(_of(int64, 1), _of(uint32, 2), _of(int64, 1), _to(uint32, 2)), **_OPTIONS)
 def digits(values: Any, first: Any, powers: Any, out: Any) -> None:
     """Write decimal digits, left-justified, XOR the row of `first` of their number.
 
     Args:
         values: integers below 10^16, int64 (n,).
-        first: uint64 (17, 2).
+        first: uint32 (17, 4).
         powers: of ten, int64 (17,).
-        out: uint64 (n, 2).
+        out: uint32 (n, 4).
     """
     step = 512
+    uppers, lowers = np.empty(step, np.uint32), np.empty(step, np.uint32)
     for start in range(0, len(values), step):
         part, rows = values[start : start + step], out[start : start + step]
         least = most = part[0]
@@ -81,20 +86,29 @@ def digits(values: Any, first: Any, powers: Any, out: Any) -> None:
             count += 1
         while most >= powers[longest]:
             longest += 1
-        if longest == count and count <= 8:  # the usual case, without branches
-            power, start_0, start_1 = uint64(powers[8 - count]), first[count, 0], first[count, 1]
+        if longest == count and count <= 8:  # the usual case: short loops without branches, many values at a time
+            power, first_0, first_1 = uint32(powers[8 - count]), first[count, 0], first[count, 1]
+            first_2, first_3 = first[count, 2], first[count, 3]
             for i in range(len(part)):
-                rows[i, 0] = _eight_digits(uint64(part[i]) * power) ^ start_0
-                rows[i, 1] = start_1
+                eight = uint32(uint32(part[i]) * power)
+                upper = _ten_thousands(eight)
+                uppers[i], lowers[i] = upper, uint32(eight - upper * uint32(10_000))
+            for i in range(step):
+                uppers[i], lowers[i] = _four_digits(uppers[i]) ^ first_0, _four_digits(lowers[i]) ^ first_1
+            for i in range(len(part)):
+                rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3] = uppers[i], lowers[i], first_2, first_3
             continue
         for i in range(len(part)):
             count = 1
             while part[i] >= powers[count]:
                 count += 1
             value = uint64(part[i]) * uint64(powers[16 - count])
-            upper = value // uint64(100_000_000)
-            rows[i, 0] = _eight_digits(upper) ^ first[count, 0]
-            rows[i, 1] = _eight_digits(value - upper * uint64(100_000_000)) ^ first[count, 1]
+            high = value // uint64(100_000_000)
+            for place, half in enumerate((high, value - high * uint64(100_000_000))):
+                upper = _ten_thousands(half)
+                rows[i, 2 * place] = _four_digits(upper) ^ first[count, 2 * place]
+                lower = uint32(half - upper * uint64(10_000))
+                rows[i, 2 * place + 1] = _four_digits(lower) ^ first[count, 2 * place + 1]
 
 
 # -- unary reports --------------------------------------------------------------------------------------------

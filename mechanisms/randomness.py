@@ -329,7 +329,7 @@ class UserDigests:
         table = first.view(_BLOCK)
         source = block_source(self._key)
         if (loops := compiled.loops(len(values))) is not None:
-            loops.digits(np.ascontiguousarray(values), first.reshape(-1, 2), TENS, out)
+            loops.digits(np.ascontiguousarray(values), first.view("<u4").reshape(-1, 4), TENS, out.view("<u4"))
             source.fill(out, out)
             return
         for start in range(0, len(values), _INTEGER_ROWS):

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 from apache_beam.runners.worker import sdk_worker
-
 from ldp_beam.errors import InputError, RunError
 from ldp_beam.pipelines.failures import WorkerErrors, translated
 

@@ -8,6 +8,7 @@ boolean: Any
 int8: Any
 int32: Any
 int64: Any
+uint32: Any
 uint64: Any
 void: Any
 

@@ -185,6 +185,7 @@ def _become(asked: list, files: list[int], clients: str) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where our parent runs in the background of a shell
     os.umask(umask)
     os.chdir(folder)
     os.environ.clear()

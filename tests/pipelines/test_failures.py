@@ -15,13 +15,18 @@ WORKER = "ldp_beam.errors.InputError: ledger.sqlite refuses this run [while runn
 
 
 @pytest.fixture
-def quiet():
-    """As the command line runs: nothing of Beam's is printed."""
+def level():
+    """Return the function that sets what Beam logs; set back afterwards."""
     logger = logging.getLogger("apache_beam")
     before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
+    yield logger.setLevel
     logger.setLevel(before)
+
+
+@pytest.fixture
+def quiet(level):
+    """As the command line runs: nothing of Beam's is printed."""
+    level(logging.CRITICAL)
 
 
 def fail(text=WORKER):
@@ -59,7 +64,8 @@ def test_what_a_worker_says_outside_the_block_is_not_kept(quiet, caplog):
     assert str(translated(STANDSTILL, workers)).startswith("The run failed: stage-000 watermark")
 
 
-def test_without_the_command_line_beam_logs_as_ever(caplog):
+def test_without_the_command_line_beam_logs_as_ever(level, caplog):
+    level(logging.NOTSET)
     with WorkerErrors() as workers:
         fail()
     assert len(caplog.records) == 1

@@ -14,7 +14,7 @@ from numba import boolean, int8, int32, int64, njit, types, uint32, uint64, void
 
 from .data import VALUE_ONE
 
-__all__ = ["column_sums", "compare", "digits", "draw", "fates", "others", "pick", "split", "tally"]
+__all__ = ["column_sums", "compare", "digits", "draw", "fates", "one_pair", "others", "pick", "split", "tally"]
 
 _OPTIONS: Final = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
@@ -328,6 +328,27 @@ def others(
         drawn += drawn >= own
         out[i] = min(own if kept[i] else drawn, keys)
         sign[i] = 2 * (plus[i] if kept[i] else coin[i]) - 1
+
+
+@njit(
+    void(
+        *(_of(int32, 1), _of(int64, 1), _of(uint64, 3), uint64, uint64, uint64, int32),
+        *(_to(int32, 1), _to(int8, 1)),
+    ),
+    **_OPTIONS,
+)
+def one_pair(
+    key: Any, value: Any, blocks: Any, same: Any, kept_below: Any, number: Any, keys: Any, out: Any, sign: Any
+) -> None:
+    """Do what `fates` and `others` do, at once, where everybody has one pair and no choice."""
+    for i in range(len(out)):
+        coins, fate, own = blocks[0, i, 0], blocks[0, i, 1], key[i]
+        drawn = int32(_mulhi(blocks[1, i, 1], number))
+        drawn += drawn >= own
+        kept = fate < kept_below
+        plus = (int64(coins >> _VALUE_SHIFT) < value[i] + _VALUE_ONE) ^ (fate >= same)
+        out[i] = min(own if kept else drawn, keys)
+        sign[i] = 2 * (plus if kept else coins & _ONE != 0) - 1
 
 
 @njit(void(_of(int32, 1), _of(int8, 1), _to(int64, 1), _to(int64, 1)), **_OPTIONS)

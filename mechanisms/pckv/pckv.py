@@ -429,10 +429,15 @@ class PCKVGRR(PCKV):
         key: npt.NDArray[np.int32],
         sign: npt.NDArray[np.int8],
     ) -> None:
+        others, loops = self.keys + self.padding - 1, compiled.loops(part.n)
+        if loops is not None and part.values is not None and has_no_choice(part, self.padding):
+            own, values = np.ascontiguousarray(part.keys), np.ascontiguousarray(part.values)
+            law = np.uint64(self._law.same), np.uint64(self._law.kept)
+            loops.one_pair(own, values, blocks, *law, np.uint64(others), np.int32(self.keys), key, sign)
+            return
         drawn = sample(part, self.padding, self._law, blocks)
-        others = self.keys + self.padding - 1
         assert drawn.coin is not None
-        if (loops := compiled.loops(part.n)) is not None:
+        if loops is not None:
             real, top = _ALL if drawn.real is None else drawn.real, np.int32(self.keys)
             fate = drawn.kept, drawn.plus, drawn.coin
             loops.others(drawn.key, real, *fate, blocks[1], np.uint64(others), top, key, sign)

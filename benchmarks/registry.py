@@ -38,8 +38,8 @@ class Benchmark:
 
 
 BENCHMARKS: tuple[Benchmark, ...] = (
-    Benchmark("kernel", "client and server code on arrays, as multiples of AES-CTR and of a memory copy", 10),
-    Benchmark("peers", "GRR and OUE beside five other packages, `collect` beside PipelineDP", 10),
+    Benchmark("kernel", "client and server code on arrays, as multiples of AES-CTR and of a memory copy", 18),
+    Benchmark("peers", "GRR and OUE beside five other packages, `collect` beside PipelineDP", 12),
     Benchmark("import_time", "how long a small client waits for the mechanisms to be imported", 1),
     Benchmark("collect", "the whole job `collect` beside the same loop without Beam: rates, slopes, memory", 6),
     Benchmark("share", "where the time of `collect` goes, step by step, and what of it is Beam's own", 1),
@@ -50,7 +50,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("coverage", "how often 95 % intervals hold the truth", 3),
     Benchmark("poisoning", "what fake users gain, mechanism by mechanism, and whether it is noticed", 3),
     Benchmark("accuracy_uu", "errors of PCKV at a synthetic setting, beside a reference", 30),
-    Benchmark("accuracy_beyond", "numerical allocation and empirical Bayes, as ratios of errors", 15),
+    Benchmark("accuracy_beyond", "numerical allocation and empirical Bayes, as ratios of errors", 36),
     Benchmark("streaming", "rate and delay of streams on Prism and Flink", 20, needs="Java, Maven, Go"),
     Benchmark("uldp_published", "uRR and uRAP beside published errors on census data", 20, needs="the published files"),
 )

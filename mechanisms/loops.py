@@ -210,26 +210,25 @@ def _add_three(a: Any, b: Any, c: Any) -> Any:
 
 
 @njit(inline="always")
+def _add_eight(rows: Any, first: Any, w: Any, ones: Any, twos: Any, fours: Any) -> Any:
+    ones, two_a = _add_three(ones, rows[first, w], rows[first + 1, w])
+    ones, two_b = _add_three(ones, rows[first + 2, w], rows[first + 3, w])
+    twos, four_a = _add_three(twos, two_a, two_b)
+    ones, two_a = _add_three(ones, rows[first + 4, w], rows[first + 5, w])
+    ones, two_b = _add_three(ones, rows[first + 6, w], rows[first + 7, w])
+    twos, four_b = _add_three(twos, two_a, two_b)
+    fours, eight = _add_three(fours, four_a, four_b)
+    return ones, twos, fours, eight
+
+
+@njit(inline="always")
 def _add_sixteen(rows: Any, first: Any, state: Any, out: Any) -> None:
     """Add sixteen rows to sums of weight 1, 2, 4, 8 (`state`), and write the carries of weight 16."""
     for w in range(rows.shape[1]):
-        ones, twos, fours = state[0, w], state[1, w], state[2, w]
-        ones, two_a = _add_three(ones, rows[first, w], rows[first + 1, w])
-        ones, two_b = _add_three(ones, rows[first + 2, w], rows[first + 3, w])
-        twos, four_a = _add_three(twos, two_a, two_b)
-        ones, two_a = _add_three(ones, rows[first + 4, w], rows[first + 5, w])
-        ones, two_b = _add_three(ones, rows[first + 6, w], rows[first + 7, w])
-        twos, four_b = _add_three(twos, two_a, two_b)
-        fours, eight_a = _add_three(fours, four_a, four_b)
-        ones, two_a = _add_three(ones, rows[first + 8, w], rows[first + 9, w])
-        ones, two_b = _add_three(ones, rows[first + 10, w], rows[first + 11, w])
-        twos, four_a = _add_three(twos, two_a, two_b)
-        ones, two_a = _add_three(ones, rows[first + 12, w], rows[first + 13, w])
-        ones, two_b = _add_three(ones, rows[first + 14, w], rows[first + 15, w])
-        twos, four_b = _add_three(twos, two_a, two_b)
-        fours, eight_b = _add_three(fours, four_a, four_b)
-        state[3, w], out[w] = _add_three(state[3, w], eight_a, eight_b)
+        ones, twos, fours, eight_a = _add_eight(rows, first, w, state[0, w], state[1, w], state[2, w])
+        ones, twos, fours, eight_b = _add_eight(rows, first + 8, w, ones, twos, fours)
         state[0, w], state[1, w], state[2, w] = ones, twos, fours
+        state[3, w], out[w] = _add_three(state[3, w], eight_a, eight_b)
 
 
 @njit(void(_of(uint64, 2), _to(int64, 1)), **_OPTIONS)

@@ -1,6 +1,7 @@
 """What all tests share: small collections, small inputs, and the data that may lie beside the checkout."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,9 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
+from ldp_beam.mechanisms import randomness
 
-# Machines that run these tests differ in speed; what is tested is never how long something takes.
-settings.register_profile("ldp-beam", deadline=None)
+from tests.fixed_randomness import RANDOMNESS, SALT
+
+# Machines that run these tests differ in speed; what is tested is never how long something takes. In CI examples are
+# the same in every run; on people's machines hypothesis goes on looking for new ones.
+settings.register_profile("ldp-beam", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("ldp-beam")
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -30,6 +35,29 @@ padding   = {padding}
 range = [{low}, {high}]
 {values}
 """
+
+
+def pytest_configure(config):
+    randomness.secrets = RANDOMNESS
+
+
+def pytest_report_header(config):
+    return f"secrets follow from the tests' names and the salt {SALT!r} (LDP_BEAM_TEST_SALT)"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    RANDOMNESS.restart(item.nodeid)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """What several tests share does not depend on which of them comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with RANDOMNESS.of(f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param_index', '')}"):
+        return (yield)
 
 
 def pytest_collection_modifyitems(items):

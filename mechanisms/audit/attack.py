@@ -1,8 +1,9 @@
 """The statistical audit: an attack on the client's real code that bounds epsilon from below.
 
 Reports of many users who hold one of a few extreme records are made by `perturb` itself. The first half is looked
-at freely for the pair of records and the set of reports whose probabilities differ most; the second half, which
-that choice has not seen, gives exact binomial (Clopper-Pearson) bounds of both probabilities:
+at freely for the pair of records and the set of reports whose probabilities differ most (one part of it ranks the
+reports, the other weighs the sets, so that the search does not fit noise); the second half, which that choice has not
+seen, gives exact binomial (Clopper-Pearson) bounds of both probabilities:
 
     epsilon >= ln(lower bound of Pr[set | S] / upper bound of Pr[set | S'])    with the stated confidence.
 
@@ -41,7 +42,8 @@ _WHOLE: Final = "the whole report"
 #: Reports times keys, up to which it is looked up for which keys each report speaks.
 _SUPPORTS_MAX: Final = 1 << 26
 
-Features = dict[str, I64]
+#: Numbers of reports by record, feature and outcome.
+Seen = dict[str, dict[str, dict[int, int]]]
 
 
 class Attacked(Protocol):
@@ -131,11 +133,12 @@ def attack(
     users = Secret.new().users()
     candidates = extreme_records(mechanism)
     watched = sorted({key for record in candidates.values() for key, _ in (record[:1] + record[-1:])})
-    seen = {}
+    ranked, weighed = {}, {}
     for place, (name, record) in enumerate(candidates.items()):
         digests = users.integers(np.arange(reports) + place * reports)
-        seen[name] = _observe(mechanism, record, digests, stream, watched)
-    first, second, feature, event = _best_event(seen, reports, confidence)
+        ranked[name] = _observe(mechanism, record, digests[::2], stream, watched)
+        weighed[name] = _observe(mechanism, record, digests[1::2], stream, watched)
+    first, second, feature, event = _best_event(ranked, weighed, reports, confidence)
     counts = []
     for place, name in enumerate((first, second)):
         digests = users.integers(np.arange(reports) + (len(candidates) + place) * reports)
@@ -308,25 +311,29 @@ def _reduced(array: I64, keys: int, watched: list[int]) -> I64:
 # -- choosing and bounding ---------------------------------------------------------------------------------------------
 
 
-def _best_event(
-    seen: dict[str, dict[str, dict[int, int]]], n: int, confidence: float
-) -> tuple[str, str, str, frozenset[int]]:
-    """Return the pair of records, the feature, and the set of outcomes that promise the largest bound."""
+def _best_event(ranked: Seen, weighed: Seen, n: int, confidence: float) -> tuple[str, str, str, frozenset[int]]:
+    """Return the pair of records, the feature, and the set of outcomes that promise the largest bound.
+
+    Some reports rank the outcomes, others weigh the sets that this makes: an order that fits the noise of the first
+    promises nothing among the second.
+    """
     deviations = _normal_quantile(confidence)
     best: tuple[float, tuple[str, str, str, frozenset[int]]] | None = None
-    for first, second in itertools.permutations(seen, 2):
-        for feature in seen[first].keys() & seen[second].keys():
-            one, other = seen[first][feature], seen[second][feature]
-            values = np.array(sorted(one.keys() | other.keys()), dtype=np.int64)
-            a = np.array([one.get(value, 0) for value in values.tolist()], dtype=np.float64)
-            b = np.array([other.get(value, 0) for value in values.tolist()], dtype=np.float64)
+    for first, second in itertools.permutations(ranked, 2):
+        tables = (ranked[first], ranked[second], weighed[first], weighed[second])
+        for feature in sorted(set.intersection(*map(set, tables))):
+            values = sorted(set[int]().union(*(table[feature] for table in tables)))
+            a, b, c, d = (np.array([table[feature].get(value, 0) for value in values], float) for table in tables)
             order = np.argsort(-(a + 0.5) / (b + 0.5), kind="stable")
-            above, below = np.cumsum(a[order]), np.cumsum(b[order])
+            above, below = np.cumsum(c[order]), np.cumsum(d[order])
             spread = np.sqrt(1 / (above + 1) + 1 / (below + 1))
             promise = np.log((above + 1e-9) / (below + 1)) - deviations * spread
             at = int(np.argmax(promise))
             if best is None or promise[at] > best[0]:
-                best = float(promise[at]), (first, second, feature, frozenset(values[order[: at + 1]].tolist()))
+                best = (
+                    float(promise[at]),
+                    (first, second, feature, frozenset(values[place] for place in order[: at + 1])),
+                )
     if best is None:
         raise InputError(f"{n} reports show nothing that two records have in common.")
     return best[1]

@@ -19,6 +19,8 @@ from ldp_beam.mechanisms import (
 )
 from scipy.stats import chi2
 
+from tests.fixed_randomness import generator
+
 KINDS = ["pckv-ue", "pckv-grr"]
 
 
@@ -54,7 +56,7 @@ def draw(random, users):
 def repeats(request):
     """Mechanism, and baseline estimates of many collections: raw frequencies, means, intervals."""
     mechanism = make_mechanism(request.param, epsilon=3, keys=KEYS, padding=PADDING)
-    random, secret = np.random.default_rng(), Secret.new()
+    random, secret = generator(), Secret.new()
     users = secret.users().integers(np.arange(PEOPLE))
     results = []
     for repeat in range(REPEATS):

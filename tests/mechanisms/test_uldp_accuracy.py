@@ -21,6 +21,8 @@ from ldp_beam.mechanisms.uldp.urap import URAP
 from ldp_beam.mechanisms.uldp.urr import URR
 from scipy.stats import t as student
 
+from tests.fixed_randomness import generator
+
 #: (epsilon, sensitive, domain): c1, c2, c3; theta, d1, d2. Golden figures, by the formulas of the paper.
 GOLDEN = {
     (0.1, 15, 625): (
@@ -142,7 +144,7 @@ def test_estimates_and_their_errors_agree_with_simulation(kind):
     """
     p = np.array([0.3, 0.05, 0.25, 0.0, 0.4])
     mechanism = kind(epsilon=1, keys=5, sensitive=[0, 3])
-    rng = np.random.default_rng()
+    rng = generator()
     runs = [estimate(mechanism, np.repeat(np.arange(5), rng.multinomial(2_000, p))) for _ in range(400)]
     raw = np.array([run.frequency for run in runs])
     supports = mechanism._core.supports(2_000, np.zeros(5, dtype=np.int64))
@@ -233,7 +235,7 @@ def test_relative_losses_by_simulation(name):
     """
     mechanism, p = relative_setting(name)
     base = no_privacy_l2_squared(np.full(625, 1 / 625), 2_000)
-    rng = np.random.default_rng()
+    rng = generator()
     losses = []
     for _ in range(400):
         keys = np.repeat(np.arange(625), rng.multinomial(2_000, p))
@@ -264,7 +266,7 @@ def census(shared, definition):
 
 def squared_errors(mechanism, counts):
     """Mean squared errors of repeats among 50,000 people drawn without replacement, clipped and renormalised."""
-    first = int.from_bytes(np.random.default_rng().bytes(4), "little")
+    first = int.from_bytes(generator().bytes(4), "little")
     errors = []
     for repeat in range(REPEATS):
         drawn = population_generator(first, repeat).multivariate_hypergeometric(counts, 50_000, method="marginals")

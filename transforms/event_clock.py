@@ -21,6 +21,9 @@ from apache_beam.utils.timestamp import Timestamp
 __all__ = ["EventClock", "EventClockProvider", "Pace", "SharedClock", "shared_clock"]
 
 _MICROS: Final = 1_000_000
+#: Windows end at whole seconds, and steps fire some milliseconds after that (`gate.milliseconds`); a watermark at the
+#: end itself would have them wait for the next slice.
+_STEPS_MICROS: Final = 10_000
 #: Later than any event.
 _LAST: Final = 1 << 62
 #: After so many seconds an engine has surely taken over what a partition put out at its end.
@@ -33,7 +36,7 @@ ClockState = tuple[int | None, float, float]
 class Pace:
     """What is assumed of the times at which reports, or records, arrive.
 
-    A window closes when the watermark passes its end. The watermark of a partition follows the latest slice that was
+    A window closes when the watermark reaches its end. The watermark of a partition follows the latest slice that was
     seen there; when the partition has been read to its end, also the clock: reports of a slice exist once the slice is
     over, and have arrived `arrival_delay` seconds later. What arrives later still is late data.
 
@@ -121,6 +124,10 @@ def shared_clock(name: str, partitions: Iterable[int]) -> SharedClock:
 class EventClock(WatermarkEstimator):
     """The watermark of one partition or folder; goes forward only, and survives checkpoints.
 
+    It moves by whole seconds, as windows do, and stands some milliseconds after them, so that a window's steps fire as
+    soon as it is known that nothing of it is to come. What comes at that very second is not too late for it: the gate
+    closes windows, and those that end there hold nothing of it.
+
     Its state is (watermark in microseconds or None, time of the last arrival, time of its beginning); both times are on
     the wall, in seconds.
     """
@@ -170,7 +177,7 @@ class EventClock(WatermarkEstimator):
         return time.time() - self._began
 
     def _advance(self, seconds: float) -> None:
-        micros = int(seconds * _MICROS)
+        micros = math.floor(seconds) * _MICROS + _STEPS_MICROS
         if self._micros is None or micros > self._micros:
             self._micros = micros
 

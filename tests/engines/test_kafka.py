@@ -146,6 +146,21 @@ def test_a_silent_partition_and_a_broker_that_starts_again_hold_nothing_up(
     assert manifest["reports"] == {"counted_in_windows": sum(clients.sent.values()), "repeated": 0, "rejected": {}}
 
 
+def test_a_window_does_not_wait_for_the_next_one(require_engine, definition, topic, tmp_path):
+    """Slices of a day: all that will come of the last one is there, and today's are sent when the day is over."""
+    require_engine("prism")
+    clients, day = Clients(definition, topic, window=86_400), 86_400
+    midnight = int(time.time()) // day * day
+    for partition in range(2):
+        clients.report(midnight - day, 10, partition=partition)
+    clients.done()
+    given = arguments(
+        definition, topic, tmp_path / "out", "--arrival-delay", "0s", "--disorder", "0s", window="1d", lateness="0s"
+    )
+    with running(tmp_path / "scratch", *given) as process:
+        eventually(lambda: counted(tmp_path / "out") == clients.sent, process, seconds=120)
+
+
 @pytest.mark.parametrize("engine", ["flink"], indirect=True)
 def test_a_job_that_is_killed_and_submitted_again_counts_everything_once(engine, definition, topic, run_json, tmp_path):
     clients, output = Clients(definition, topic), tmp_path / "out"

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from apache_beam.io.restriction_trackers import OffsetRange
-from apache_beam.utils.timestamp import Timestamp
 from ldp_beam.errors import InputError
 from ldp_beam.schemas.kafka_config import KafkaAddress, KafkaConfig
-from ldp_beam.transforms import kafka_client, kafka_offsets
+from ldp_beam.transforms import count_windows, kafka_client, kafka_offsets, slice_records
 from ldp_beam.transforms.event_clock import EventClock, EventClockProvider, Pace, SharedClock
+from ldp_beam.transforms.gate import milliseconds
 from ldp_beam.transforms.kafka_offsets import _Keep, next_partitions
 from ldp_beam.transforms.kafka_results import result_messages
 from ldp_beam.transforms.kafka_source import PartitionTracker, ReadProgress
@@ -26,6 +26,11 @@ def clock():
     return EventClock(EventClockProvider().initial_estimator_state(None, None))
 
 
+def after(seconds):
+    """The watermark that says that everything before a second is there."""
+    return milliseconds(int(seconds), 10)
+
+
 def test_a_clock_follows_what_arrives_and_never_goes_back():
     one, pace = clock(), Pace(slice_seconds=10, arrival_delay=None, disorder=5)
     assert one.current_watermark() is None  # holds everything back
@@ -33,15 +38,31 @@ def test_a_clock_follows_what_arrives_and_never_goes_back():
     assert one.current_watermark() is None
     for latest, expected in ((100, 95), (90, 95), (None, 95), (120, 115)):
         one.arrived(latest, pace)
-        assert one.current_watermark() == Timestamp(expected)
+        assert one.current_watermark() == after(expected)
 
 
 def test_a_partition_that_was_read_to_its_end_follows_the_clock_by_whole_slices():
     one, pace = clock(), Pace(slice_seconds=3600, arrival_delay=5)
     one.caught_up(pace)
-    assert one.current_watermark() == Timestamp((time.time() - 5) // 3600 * 3600)
+    assert one.current_watermark() == after((time.time() - 5) // 3600 * 3600)
     one.arrived(time.time() - 7200, pace)
-    assert one.current_watermark() >= Timestamp((time.time() - 5) // 3600 * 3600)
+    assert one.current_watermark() >= after((time.time() - 5) // 3600 * 3600)
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [
+        slice_records._GATE_DELAY, slice_records._PERTURB_DELAY,
+        count_windows._GATE_DELAY, count_windows._ONCE_DELAY, count_windows._PANE_DELAY,
+    ],
+)  # fmt: skip
+def test_no_step_of_a_window_waits_for_the_slice_after_the_next(delay):
+    """The first slice beyond a window's end says that it is over; a time within a slice says it of nothing."""
+    one, pace = clock(), Pace(slice_seconds=10, arrival_delay=None)
+    one.arrived(119.995, pace)
+    assert one.current_watermark() < milliseconds(120, delay)
+    one.arrived(120, pace)
+    assert one.current_watermark() >= milliseconds(120, delay)
 
 
 @pytest.mark.parametrize(("now", "complete"), [(3604, 0), (3605, 3600), (7204.9, 3600), (7205, 7200)])
@@ -60,7 +81,7 @@ def test_a_clock_survives_a_checkpoint():
     one.arrived(50, Pace(slice_seconds=10))
     state = EventClockProvider().estimator_state_coder()
     again = EventClock(state.decode(state.encode(one.get_estimator_state())))
-    assert again.current_watermark() == Timestamp(50)
+    assert again.current_watermark() == after(50)
     assert abs(again.quiet_seconds() - one.quiet_seconds()) < 0.1
 
 
@@ -74,14 +95,14 @@ def test_partitions_of_one_process_are_as_far_as_the_last_of_them():
     two.arrived(50, pace)
     assert one.current_watermark() is None  # its turn is not over: what it put out may be on its way
     two.share(shared, 1)
-    assert one.current_watermark() == Timestamp(50)
+    assert one.current_watermark() == after(50)
     two.arrived(200, pace)
     two.share(shared, 1)
-    assert (one.current_watermark(), two.current_watermark()) == (Timestamp(100), None)
+    assert (one.current_watermark(), two.current_watermark()) == (after(100), None)
     one.share(shared, 0)
-    assert two.current_watermark() == Timestamp(100)
+    assert two.current_watermark() == after(100)
     shared.end(0)
-    assert two.current_watermark() == Timestamp(100)  # for a while
+    assert two.current_watermark() == after(100)  # for a while
 
 
 # -- what may be interrupted, and is never divided -------------------------------------------------------------

@@ -139,6 +139,7 @@ def _windows(options: dict[str, Any]) -> Windows:
 def _pace(options: dict[str, Any], windows: Windows) -> Pace:
     return Pace(
         slice_seconds=0 if options["from_records"] else windows.slice,
+        grid=windows.grid,
         disorder=float(parse_duration(options["disorder"], "--disorder", zero=True)),
         arrival_delay=None
         if options["drain"]

@@ -6,6 +6,7 @@ time zone of a machine.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +81,11 @@ class Windows:
     def slice(self) -> int:
         """Length in seconds of the slices in which users are asked: a window is made of whole ones."""
         return min(self.size, self.slide)
+
+    @property
+    def grid(self) -> int:
+        """Seconds of which all times are multiples at which a window ends or closes."""
+        return math.gcd(self.size, self.slide, self.lateness)
 
     def starts(self, time: int) -> list[int]:
         """Return the starts of all windows that hold a time, in order; none where windows leave gaps.

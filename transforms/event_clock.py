@@ -21,9 +21,6 @@ from apache_beam.utils.timestamp import Timestamp
 __all__ = ["EventClock", "EventClockProvider", "Pace", "SharedClock", "shared_clock"]
 
 _MICROS: Final = 1_000_000
-#: Windows end at whole seconds, and steps fire some milliseconds after that (`gate.milliseconds`); a watermark at the
-#: end itself would have them wait for the next slice.
-_STEPS_MICROS: Final = 10_000
 #: Later than any event.
 _LAST: Final = 1 << 62
 #: After so many seconds an engine has surely taken over what a partition put out at its end.
@@ -47,12 +44,14 @@ class Pace:
             replay of the past.
         clock_skew: seconds by which other machines' clocks may be ahead of ours; what lies further in the future is
             set aside, so that nobody can close windows before their time.
+        grid: seconds of which all times are multiples at which a window ends or closes.
     """
 
     slice_seconds: int
     disorder: float = 0.0
     arrival_delay: float | None = 5.0
     clock_skew: float = 1.0
+    grid: int = 1
 
     def complete_until(self, now: float) -> float | None:
         """Return the time before which, at `now`, nothing is expected any more, in seconds since 1970."""
@@ -124,11 +123,12 @@ def shared_clock(name: str, partitions: Iterable[int]) -> SharedClock:
 class EventClock(WatermarkEstimator):
     """The watermark of one partition or folder; goes forward only, and survives checkpoints.
 
-    It moves by whole seconds, as windows do, and stands some milliseconds after them, so that a window's steps fire as
-    soon as it is known that nothing of it is to come. What comes at that very second is not too late for it: the gate
-    closes windows, and those that end there hold nothing of it.
+    Windows end at whole seconds, and their steps fire some milliseconds after that (`gate.milliseconds`). Where nothing
+    before a second is to come, the watermark is the next second: those steps fire, and no later ones. At the second
+    itself they would wait for another slice, and Flink knows nothing between two seconds. What comes at that very second
+    is behind the watermark then, and no harm is done: the gate closes windows, and those that end there hold none of it.
 
-    Its state is (watermark in microseconds or None, time of the last arrival, time of its beginning); both times are on
+    Its state is (time before which nothing is to come in microseconds or None, time of the last arrival, time of its beginning); both times are on
     the wall, in seconds.
     """
 
@@ -138,11 +138,16 @@ class EventClock(WatermarkEstimator):
 
     def current_watermark(self) -> Timestamp | None:
         """Return the watermark; None, which holds everything back, before there is any."""
+        complete = self.complete_until()
+        return None if complete is None else Timestamp(complete + 1)
+
+    def complete_until(self) -> int | None:
+        """Return the second before which nothing is to come any more, since 1970; None before there is any."""
         micros = self._micros
         if micros is not None and self._shared is not None:
             earliest = self._shared[0].earliest(self._shared[1])
             micros = None if earliest is None else min(micros, earliest)
-        return None if micros is None else Timestamp(micros=micros)
+        return None if micros is None else micros // _MICROS
 
     def share(self, clock: SharedClock, partition: int) -> None:
         """Begin a turn of a partition of several that are read in this process."""
@@ -177,7 +182,7 @@ class EventClock(WatermarkEstimator):
         return time.time() - self._began
 
     def _advance(self, seconds: float) -> None:
-        micros = math.floor(seconds) * _MICROS + _STEPS_MICROS
+        micros = math.floor(seconds) * _MICROS
         if self._micros is None or micros > self._micros:
             self._micros = micros
 

@@ -41,7 +41,8 @@ _POLL_SECONDS: Final = 0.1
 _POLL_MESSAGES: Final = 2_000
 _PAUSE: Final = Duration(micros=50_000)
 #: Flink takes whole seconds of a pause, none of less, and emits the watermark of a stage only between its bundles;
-#: where the next turn follows at once there is no such moment before the next checkpoint.
+#: where the next turn follows at once there is no such moment before the next checkpoint. What arrives meanwhile waits,
+#: so that there is a pause only where a window may end.
 _FLINK_PAUSE: Final = Duration(micros=1_050_000)
 #: How much of a message that is set aside is kept.
 _PAYLOAD_BYTES: Final = 1 << 20
@@ -117,6 +118,8 @@ class ReadKafka(beam.PTransform):
             them are final; what no earlier run has read of them is set aside as too late.
         one_process: whether all partitions are read in one process, as in a stream of ours; their watermark is then
             the earliest of all, which Prism does not see to itself.
+        pauses: whether the engine learns how far a partition is read only from a pause of reading, as Flink does; there
+            is one where windows may end.
 
     Returns (from `expand`): `KafkaOutputs`.
     """
@@ -298,7 +301,7 @@ class _ReadPartition(beam.DoFn):
 
     def setup(self) -> None:
         self._readers: dict[int, _Reader] = {}
-        self._told: dict[int, Timestamp | None] = {}
+        self._told: dict[int, int] = {}
         self._shared = None if self._together is None else shared_clock(*self._together)
 
     def teardown(self) -> None:
@@ -339,10 +342,12 @@ class _ReadPartition(beam.DoFn):
         tracker.defer_remainder(self._pause(element.number, turn, clock))
 
     def _pause(self, partition: int, turn: _Turn, clock: EventClock) -> Duration:
-        watermark = clock.current_watermark()
-        if self._pauses and turn.at_end and watermark is not None and watermark != self._told.get(partition):
-            self._told[partition] = watermark
-            return _FLINK_PAUSE
+        complete = clock.complete_until()
+        if self._pauses and turn.at_end and complete is not None:
+            ended = complete // self._pace.grid
+            if ended != self._told.get(partition):
+                self._told[partition] = ended
+                return _FLINK_PAUSE
         return _PAUSE if turn.messages == 0 else Duration(0)
 
     def _end(self, partition: Partition) -> None:

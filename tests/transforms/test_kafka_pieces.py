@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from apache_beam.io.restriction_trackers import OffsetRange
+from apache_beam.utils.timestamp import Timestamp
 from ldp_beam.errors import InputError
 from ldp_beam.schemas.kafka_config import KafkaAddress, KafkaConfig
 from ldp_beam.transforms import count_windows, kafka_client, kafka_offsets, slice_records
@@ -28,7 +29,7 @@ def clock():
 
 def after(seconds):
     """The watermark that says that everything before a second is there."""
-    return milliseconds(int(seconds), 10)
+    return Timestamp(int(seconds) + 1)
 
 
 def test_a_clock_follows_what_arrives_and_never_goes_back():

@@ -125,11 +125,11 @@ class EventClock(WatermarkEstimator):
 
     Windows end at whole seconds, and their steps fire some milliseconds after that (`gate.milliseconds`). Where nothing
     before a second is to come, the watermark is the next second: those steps fire, and no later ones. At the second
-    itself they would wait for another slice, and Flink knows nothing between two seconds. What comes at that very second
-    is behind the watermark then, and no harm is done: the gate closes windows, and those that end there hold none of it.
+    itself they would wait for another slice, and Flink knows nothing between two seconds. What comes at that second is
+    behind the watermark then, and no harm is done: the gate closes windows, and those that end there hold none of it.
 
-    Its state is (time before which nothing is to come in microseconds or None, time of the last arrival, time of its beginning); both times are on
-    the wall, in seconds.
+    Its state is (time before which nothing is to come in microseconds or None, time of the last arrival, time of its
+    beginning); the latter two are on the wall, in seconds.
     """
 
     def __init__(self, state: ClockState) -> None:

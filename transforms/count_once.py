@@ -10,7 +10,6 @@ so that parts of windows add up as they do without ids.
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,19 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from apache_beam.coders import PickleCoder
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
-from apache_beam.utils.timestamp import Timestamp
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, on_timer
 
 from ..mechanisms import Counts, Mechanism
-from ..schemas.event_windows import Windows
 from ..schemas.reports import REPORT_ID, REPORT_ID_BYTES
 from .batches import batch_to_reports
 from .collection import Collection
 from .count import add_counts
 from .count_distinct import distinct_reports, id_bytes
-from .gate import milliseconds
 from .window_parts import Part, add_parts, cells_bytes, difference
+from .window_timers import WindowBook, WindowTimers, timer_specs
 
 __all__ = ["SHARDS", "CountOnce", "Rows", "by_shard", "shard_bounds", "shard_rows"]
 
@@ -144,9 +140,7 @@ _SEEN: Final = BagStateSpec("seen", PickleCoder())
 _ROWS: Final = BagStateSpec("rows", PickleCoder())
 _BOOK: Final = ReadModifyWriteStateSpec("shard", PickleCoder())
 _TOLD: Final = ReadModifyWriteStateSpec("told", PickleCoder())
-_ON_TIME: Final = TimerSpec("on_time", TimeDomain.WATERMARK)
-_CLOSE: Final = TimerSpec("close", TimeDomain.WATERMARK)
-_SOON: Final = TimerSpec("soon", TimeDomain.REAL_TIME)
+_ON_TIME, _CLOSE, _SOON = timer_specs()
 _SEEN_STATE: Final = beam.DoFn.StateParam(_SEEN)
 _ROWS_STATE: Final = beam.DoFn.StateParam(_ROWS)
 _BOOK_STATE: Final = beam.DoFn.StateParam(_BOOK)
@@ -159,22 +153,14 @@ Key = tuple[int, int]
 
 
 @dataclass
-class _Book:
+class _Book(WindowBook):
     """What is known of a shard beside its reports.
 
     Attributes:
-        pieces: how many pieces its state is made of.
-        looked: how many there were when it was last looked through.
-        news: whether reports came since it was last told of.
-        ended: whether the watermark has passed the window's end.
-        waiting: whether it is about to be told of.
+        looked: how many pieces there were when it was last looked through.
     """
 
-    pieces: int = 0
     looked: int = 0
-    news: bool = False
-    ended: bool = False
-    waiting: bool = False
 
 
 class CountOnce(beam.DoFn):
@@ -182,15 +168,12 @@ class CountOnce(beam.DoFn):
 
     Args:
         collection: what is collected.
-        windows: the windows.
-        delay: milliseconds after the end of a window at which it is told of, see `gate.milliseconds`.
-        early: seconds after which new reports are told of before the end, in processing time; None not to.
-        late: the same, after the end.
+        timers: when a shard is told of.
     """
 
-    def __init__(self, collection: Collection, windows: Windows, *, delay: int, early: int | None, late: float) -> None:
+    def __init__(self, collection: Collection, timers: WindowTimers) -> None:
         self._shard = ShardReader(collection.mechanism, collection.report_schema())
-        self._windows, self._delay, self._early, self._late = windows, delay, early, late
+        self._timers = timers
 
     def process(
         self,
@@ -206,19 +189,12 @@ class CountOnce(beam.DoFn):
         book = state.read()
         if book is None:
             book = _Book()
-            close.set(milliseconds(self._windows.closes(start), self._delay))
-            if self._windows.lateness:
-                on_time.set(milliseconds(self._windows.end(start), self._delay))
+            self._timers.open(start, on_time, close)
         seen.add(self._shard.seen(rows))
         kept.add(rows)
-        book.pieces += 1
-        book.news = True
+        self._timers.arrived(book, soon)
         if book.pieces >= 2 * book.looked + _PIECES:
             book.pieces = book.looked = self._shard.look_through(seen, kept)
-        wait = self._late if book.ended else self._early
-        if wait is not None and not book.waiting:
-            soon.set(Timestamp.of(clock.time() + wait))
-            book.waiting = True
         state.write(book)
 
     @on_timer(_ON_TIME)  # type: ignore[untyped-decorator]  # Beam's decorator has no types
@@ -235,8 +211,7 @@ class CountOnce(beam.DoFn):
         book = state.read()
         if book is None:
             return
-        soon.clear()
-        book.ended = True
+        self._timers.ended(book, soon)
         yield from self._news(key[0], book, seen, kept, told)
         state.write(book)
 

@@ -10,7 +10,6 @@ that is delivered twice is known by its id only then, see `count_once`.
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from apache_beam.coders import PickleCoder
 from apache_beam.metrics import Metrics
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, on_timer
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
@@ -34,9 +32,10 @@ from ..schemas.reports import FileHeader
 from .batches import batch_to_reports
 from .collection import Collection
 from .count_once import CountOnce, Rows, by_shard, shard_bounds, shard_rows
-from .gate import ASIDE, GATE_KEY, TIMED_BATCH, Gate, milliseconds
+from .gate import ASIDE, GATE_KEY, TIMED_BATCH, Gate
 from .set_aside import SetAside
 from .window_parts import Part, add_parts, parts_limit
+from .window_timers import WindowBook, WindowTimers, timer_specs
 
 __all__ = ["MALFORMED", "MEMOISED", "CountInWindows", "Pane"]
 
@@ -44,8 +43,6 @@ __all__ = ["MALFORMED", "MEMOISED", "CountInWindows", "Pane"]
 MALFORMED: Final = "malformed"
 MEMOISED: Final = "memoised_over_slices"
 
-#: Seconds for which late reports are gathered before a window is restated.
-_LATE_SECONDS: Final = 1.0
 #: Milliseconds after its time at which each step fires, see `gate.milliseconds`.
 _GATE_DELAY: Final = 3
 _ONCE_DELAY: Final = 4
@@ -111,7 +108,8 @@ class CountInWindows(beam.PTransform):
         timed.element_type = TIMED_BATCH  # (key, (start of the slice, reports))
         parts, late = self._with_ids(timed) if self._collection.definition.report_ids else self._without_ids(timed)
         malformed.element_type = late.element_type = SetAside
-        count = beam.ParDo(_CountPanes(self._collection.mechanism, self._windows, self._early))
+        timers = WindowTimers(self._windows, _PANE_DELAY, self._early)
+        count = beam.ParDo(_CountPanes(self._collection.mechanism, timers))
         panes = parts | "Windows" >> count.with_output_types(beam.typehints.KV[int, Pane])
         return panes, (malformed, late) | "Aside" >> beam.Flatten()
 
@@ -123,7 +121,7 @@ class CountInWindows(beam.PTransform):
 
     def _with_ids(self, timed: beam.PCollection[Any]) -> tuple[beam.PCollection[Any], beam.PCollection[SetAside]]:
         gate = beam.ParDo(_RowsAtGate(self._windows)).with_outputs(ASIDE, main="rows")
-        once = CountOnce(self._collection, self._windows, delay=_ONCE_DELAY, early=self._early, late=_LATE_SECONDS)
+        once = CountOnce(self._collection, WindowTimers(self._windows, _ONCE_DELAY, self._early))
         rows, late = timed | "Gate" >> gate
         rows.element_type = beam.typehints.KV[tuple[int, int], Rows]  # ((start of a window, shard), reports)
         parts = rows | "Once" >> beam.ParDo(once).with_output_types(beam.typehints.KV[int, Part])
@@ -259,9 +257,7 @@ class _RowsAtGate(Gate):
 
 _PARTS_BAG: Final = BagStateSpec("parts", PickleCoder())
 _BOOK: Final = ReadModifyWriteStateSpec("window", PickleCoder())
-_ON_TIME: Final = TimerSpec("on_time", TimeDomain.WATERMARK)
-_CLOSE: Final = TimerSpec("close", TimeDomain.WATERMARK)
-_SOON: Final = TimerSpec("soon", TimeDomain.REAL_TIME)
+_ON_TIME, _CLOSE, _SOON = timer_specs()
 _PARTS_STATE: Final = beam.DoFn.StateParam(_PARTS_BAG)
 _BOOK_STATE: Final = beam.DoFn.StateParam(_BOOK)
 _ON_TIME_TIMER: Final = beam.DoFn.TimerParam(_ON_TIME)
@@ -272,8 +268,8 @@ _SOON_TIMER: Final = beam.DoFn.TimerParam(_SOON)
 class _CountPanes(beam.DoFn):
     """Keeps the parts of each open window, and says all of it at the end of the window, and before and after."""
 
-    def __init__(self, mechanism: Mechanism, windows: Windows, early: int | None) -> None:
-        self._mechanism, self._windows, self._early = mechanism, windows, early
+    def __init__(self, mechanism: Mechanism, timers: WindowTimers) -> None:
+        self._mechanism, self._timers = mechanism, timers
         self._limit = parts_limit(mechanism)
 
     def process(
@@ -288,19 +284,12 @@ class _CountPanes(beam.DoFn):
         start, part = element
         book = state.read()
         if book is None:
-            book = _Book()
-            close.set(milliseconds(self._windows.closes(start), _PANE_DELAY))
-            if self._windows.lateness:
-                on_time.set(milliseconds(self._windows.end(start), _PANE_DELAY))
+            book = WindowBook()
+            self._timers.open(start, on_time, close)
         parts.add(part)
-        book.parts += 1
-        book.news = True
-        if book.parts > self._limit:
+        self._timers.arrived(book, soon)
+        if book.pieces > self._limit:
             self._added(parts, book)
-        wait = _LATE_SECONDS if book.ended else self._early
-        if wait is not None and not book.waiting:
-            soon.set(Timestamp.of(clock.time() + wait))
-            book.waiting = True
         state.write(book)
 
     @on_timer(_ON_TIME)  # type: ignore[untyped-decorator]  # Beam's decorator has no types
@@ -315,8 +304,7 @@ class _CountPanes(beam.DoFn):
         book = state.read()
         if book is None:
             return
-        soon.clear()
-        book.ended, book.waiting = True, False
+        self._timers.ended(book, soon)
         yield self._pane(start, "on-time", parts, book)
         state.write(book)
 
@@ -355,7 +343,7 @@ class _CountPanes(beam.DoFn):
         parts.clear()
         state.clear()
 
-    def _pane(self, start: int, timing: str, parts: Any, book: _Book) -> tuple[int, Pane]:
+    def _pane(self, start: int, timing: str, parts: Any, book: WindowBook) -> tuple[int, Pane]:
         total = self._added(parts, book)
         book.news = False
         pane = Pane(
@@ -370,29 +358,12 @@ class _CountPanes(beam.DoFn):
         )
         return start, pane
 
-    def _added(self, parts: Any, book: _Book) -> Part:
+    def _added(self, parts: Any, book: WindowBook) -> Part:
         """Add the parts up, in the state too."""
         given = list(parts.read())
         total = add_parts(given)
         if len(given) > 1:
             parts.clear()
             parts.add(total)
-        book.parts = 1
+        book.pieces = 1
         return total
-
-
-@dataclass
-class _Book:
-    """What is known of an open window beside its parts.
-
-    Attributes:
-        parts: how many parts its state is made of.
-        news: whether reports came since the last pane.
-        ended: whether the watermark has passed its end.
-        waiting: whether an early or late pane is about to come.
-    """
-
-    parts: int = 0
-    news: bool = False
-    ended: bool = False
-    waiting: bool = False

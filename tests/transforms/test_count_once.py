@@ -16,6 +16,7 @@ from ldp_beam.transforms.collection import Collection
 from ldp_beam.transforms.count_distinct import distinct_reports, id_bytes
 from ldp_beam.transforms.count_once import SHARDS, CountOnce, Rows, ShardReader, by_shard, shard_bounds, shard_rows
 from ldp_beam.transforms.window_parts import add_parts
+from ldp_beam.transforms.window_timers import WindowTimers
 
 
 class Bag(list):
@@ -56,7 +57,7 @@ class Steps:
     """Plays an engine to one key of `CountOnce`."""
 
     def __init__(self, collection, windows, early=None):
-        self.step = CountOnce(collection, windows, delay=4, early=early, late=1.0)
+        self.step = CountOnce(collection, WindowTimers(windows, 4, early))
         self.states = {"seen": Bag(), "kept": Bag(), "state": Cell()}
         self.timers = {name: Timer() for name in ("on_time", "close", "soon")}
         self.told = Cell()

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class Case:
 
 
 CASES = (
-    Case("pckv-grr", "pckv-grr", False, 2, 16),
+    Case("pckv-grr", "pckv-grr", False, 4, 64),
     Case("pckv-ue", "pckv-ue", False, 1, 8),
     Case("pckv-grr, each id once", "pckv-grr", True, 0.5, 8),
     Case("pckv-ue, each id once", "pckv-ue", True, 0.5, 4),
@@ -334,6 +334,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     chosen = [CASES[int(number)] for number in given.cases.split(",")] if given.cases else list(CASES)
     results: dict[str, Any] = {"reports_in_a_message": IN_MESSAGE, "window_seconds": WINDOW, "cases": {}}
+    before: dict[str, Any] = {}
+    if given.json is not None and given.json.exists() and not given.smoke:
+        before = json.loads(given.json.read_text(encoding="utf-8"))["cases"]
     with tempfile.TemporaryDirectory(prefix="ldp-beam-bench-") as temporary:
         folder = Path(temporary)
         made = {case.name: Messages(case, folder) for case in chosen}
@@ -344,18 +347,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         engines = given.engines or ("none" if given.smoke else "prism,flink")
         if engines != "none":
             effort = Effort(windows=1, settling=0, tiny=True) if given.smoke else Effort()
-            _on_engines(chosen, made, engines.split(","), folder, results["cases"], effort)
-    if given.json is not None and given.json.exists() and not given.smoke:
-        _join(json.loads(given.json.read_text(encoding="utf-8"))["cases"], results["cases"])
-    harness.write(given.json, results)
+            for _ in _on_engines(chosen, made, engines.split(","), folder, results["cases"], effort):
+                harness.write(given.json, results | {"cases": _joined(before, results["cases"])})
+    harness.write(given.json, results | {"cases": _joined(before, results["cases"])})
     return 0
 
 
-def _join(before: dict[str, Any], cases: dict[str, Any]) -> None:
+def _joined(before: dict[str, Any], cases: dict[str, Any]) -> dict[str, Any]:
     """Keep what was measured before and is not measured now."""
-    for case in CASES:
-        if case.name in before or case.name in cases:
-            cases[case.name] = before.get(case.name, {}) | cases.pop(case.name, {})
+    names = [case.name for case in CASES if case.name in before or case.name in cases]
+    return {name: before.get(name, {}) | cases.get(name, {}) for name in names}
 
 
 def _on_engines(
@@ -365,7 +366,8 @@ def _on_engines(
     folder: Path,
     results: dict[str, Any],
     effort: Effort,
-) -> None:
+) -> Iterator[None]:
+    """Add results; stop after each of them, for what calls to keep them."""
     from ldp_beam.engines import KafkaBroker, free_port
 
     with KafkaBroker(folder / "broker", port=free_port()) as broker:
@@ -383,6 +385,7 @@ def _on_engines(
                     f"of its window; all of it took {time.monotonic() - began:.0f} s",
                     flush=True,
                 )
+                yield
 
 
 if __name__ == "__main__":

@@ -51,6 +51,9 @@ _FLINK_OPTIONS: Final = {
 #: A switch of Flink's. Without it what a bundle puts out while a checkpoint is taken is kept aside, and the end of the
 #: stream overtakes it: reports would be lost without a word.
 _FLUSH: Final = "finish_bundle_before_checkpointing"
+#: A switch of Prism's. Without it a bundle that is slow is divided, also between two elements of one key: both halves
+#: then run at once, each with the key's state as it was, and what one of them has counted is lost without a word.
+_WHOLE_BUNDLES: Final = "--experiments=prism_disable_sdf_split"
 _POLL_SECONDS: Final = 0.5
 _CANCEL_SECONDS: Final = 10.0
 #: Seconds for which an engine may take notice by itself that its job is over.
@@ -174,6 +177,8 @@ def streaming_engine(engine: Engine, output: str | Path) -> Engine:
     if engine.target().engine == "flink":
         arguments += [f"--{name}={value}" for name, value in _FLINK_OPTIONS.items() if name not in known]
         arguments += [] if _FLUSH in known else [f"--{_FLUSH}"]
+    elif engine.target().engine == "prism":
+        arguments.append(_WHOLE_BUNDLES)
     return _OwnEngine(
         name=engine.name,
         workers=engine.workers,

@@ -1,6 +1,8 @@
 """Streams on real engines: windows, panes, late data, and the agreement of engines, each in one small job."""
 
+import functools
 import json
+import time
 from pathlib import Path
 
 import apache_beam as beam
@@ -26,6 +28,7 @@ from ldp_beam.schemas.manifest import Randomness
 from ldp_beam.schemas.reports import FileHeader
 from ldp_beam.transforms.batches import ArrowBatchCoder
 from ldp_beam.transforms.collection import Collection
+from ldp_beam.transforms.count_windows import _CountPanes
 from ldp_beam.transforms.memo import Memo
 from ldp_beam.transforms.publish_panes import pane_folders
 from ldp_beam.transforms.slice_records import Clients
@@ -112,6 +115,22 @@ def told(output):
         panes = pane_folders(window)
         found[window.name[:16]] = [(one.window["n"], one.window["timing"], one.window["is_final"]) for one in panes]
     return found
+
+
+def test_what_one_window_gets_while_it_is_slow_is_all_counted(collection, tmp_path, require_engine, monkeypatch):
+    """An engine that divides a slow bundle between two elements of one key would run both halves at once."""
+    require_engine("prism")
+    process = _CountPanes.process
+
+    @functools.wraps(process)
+    def slow(*arguments, **more):
+        time.sleep(0.5)
+        return process(*arguments, **more)
+
+    monkeypatch.setattr(_CountPanes, "process", slow)
+    source = Given(*(reports(collection, second, 0, 1, 2) for second in range(10)))
+    manifest = run(collection, source, tmp_path / "out", {"size": 10, "slide": 10})
+    assert manifest["reports"] == {"counted_in_windows": 30, "repeated": 0, "rejected": {}}
 
 
 def counts_of(pane):

@@ -20,7 +20,6 @@ from apache_beam.utils.timestamp import Timestamp
 
 __all__ = ["EventClock", "EventClockProvider", "Pace", "SharedClock", "shared_clock"]
 
-_MICROS: Final = 1_000_000
 #: Later than any event.
 _LAST: Final = 1 << 62
 #: After so many seconds an engine has surely taken over what a partition put out at its end.
@@ -86,10 +85,10 @@ class SharedClock:
         self._known: dict[int, int | None] = dict.fromkeys(partitions)
         self._ended: dict[int, float] = {}
 
-    def begin(self, partition: int, micros: int | None) -> None:
+    def begin(self, partition: int, seconds: int | None) -> None:
         """Note the watermark at which a turn of a partition begins."""
         with self._lock:
-            self._known[partition] = micros
+            self._known[partition] = seconds
 
     def end(self, partition: int) -> None:
         """Note that a partition has been read to its end; it holds the others for a while, until that is taken over."""
@@ -97,15 +96,15 @@ class SharedClock:
             self._ended[partition] = time.monotonic()
 
     def earliest(self, partition: int) -> int | None:
-        """Return the earliest watermark of the other partitions in microseconds; None where one has none."""
+        """Return the earliest watermark of the other partitions in seconds since 1970; None where one has none."""
         with self._lock:
             over = time.monotonic() - _TAKEN_OVER_SECONDS
             held = [
-                micros
-                for number, micros in self._known.items()
+                seconds
+                for number, seconds in self._known.items()
                 if number != partition and self._ended.get(number, math.inf) > over
             ]
-        return None if None in held else min((micros for micros in held if micros is not None), default=_LAST)
+        return None if None in held else min((seconds for seconds in held if seconds is not None), default=_LAST)
 
 
 _boards: dict[str, SharedClock] = {}
@@ -128,12 +127,12 @@ class EventClock(WatermarkEstimator):
     itself they would wait for another slice, and Flink knows nothing between two seconds. What comes at that second is
     behind the watermark then, and no harm is done: the gate closes windows, and those that end there hold none of it.
 
-    Its state is (time before which nothing is to come in microseconds or None, time of the last arrival, time of its
+    Its state is (time before which nothing is to come in whole seconds or None, time of the last arrival, time of its
     beginning); the latter two are on the wall, in seconds.
     """
 
     def __init__(self, state: ClockState) -> None:
-        self._micros, self._quiet_since, self._began = state
+        self._complete, self._quiet_since, self._began = state
         self._shared: tuple[SharedClock, int] | None = None
 
     def current_watermark(self) -> Timestamp | None:
@@ -143,20 +142,20 @@ class EventClock(WatermarkEstimator):
 
     def complete_until(self) -> int | None:
         """Return the second before which nothing is to come any more, since 1970; None before there is any."""
-        micros = self._micros
-        if micros is not None and self._shared is not None:
+        complete = self._complete
+        if complete is not None and self._shared is not None:
             earliest = self._shared[0].earliest(self._shared[1])
-            micros = None if earliest is None else min(micros, earliest)
-        return None if micros is None else micros // _MICROS
+            complete = None if earliest is None else min(complete, earliest)
+        return complete
 
     def share(self, clock: SharedClock, partition: int) -> None:
         """Begin a turn of a partition of several that are read in this process."""
-        clock.begin(partition, self._micros)
+        clock.begin(partition, self._complete)
         self._shared = clock, partition
 
     def get_estimator_state(self) -> ClockState:
         """Return what the next bundle starts from."""
-        return self._micros, self._quiet_since, self._began
+        return self._complete, self._quiet_since, self._began
 
     def observe_timestamp(self, timestamp: Timestamp) -> None:
         """Leave the watermark alone: it moves once all of a turn's elements are out."""
@@ -182,9 +181,9 @@ class EventClock(WatermarkEstimator):
         return time.time() - self._began
 
     def _advance(self, seconds: float) -> None:
-        micros = math.floor(seconds) * _MICROS
-        if self._micros is None or micros > self._micros:
-            self._micros = micros
+        complete = math.floor(seconds)
+        if self._complete is None or complete > self._complete:
+            self._complete = complete
 
 
 class EventClockProvider(WatermarkEstimatorProvider):

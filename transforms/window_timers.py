@@ -17,10 +17,10 @@ from apache_beam.utils.timestamp import Timestamp
 from ..schemas.event_windows import Windows
 from .gate import milliseconds
 
-__all__ = ["LATE_SECONDS", "WindowBook", "WindowTimers", "timer_specs"]
+__all__ = ["WindowBook", "WindowTimers", "timer_specs"]
 
 #: Seconds for which late reports are gathered before a window is restated.
-LATE_SECONDS: Final = 1.0
+_LATE_SECONDS: Final = 1.0
 
 
 def timer_specs() -> tuple[TimerSpec, TimerSpec, TimerSpec]:
@@ -70,7 +70,7 @@ class WindowTimers:
         """Note that something came, and see to it that it is told."""
         book.pieces += 1
         book.news = True
-        wait = LATE_SECONDS if book.ended else self.early
+        wait = _LATE_SECONDS if book.ended else self.early
         if wait is not None and not book.waiting:
             soon.set(Timestamp.of(clock.time() + wait))
             book.waiting = True
